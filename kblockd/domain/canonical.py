@@ -1,0 +1,223 @@
+"""Canonical JSON: a strict parser in front of RFC 8785 (JCS).
+
+What is refused, and why, is the table of traps in evidence.md: duplicate keys (also by escape), NaN and Infinity,
+numbers beyond a double, integers beyond 2^53-1, floats whose literal is not the shortest form of the double, lone
+surrogates, a byte-order mark, more than ``MAX_DEPTH`` levels, more than ``MAX_BYTES`` bytes. What is executed is
+always the canonical form parsed again, never the bytes that came.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any, Final, NoReturn
+
+import orjson
+import rfc8785
+
+Json = Any
+
+MAX_BYTES: Final = 1 << 20
+MAX_DEPTH: Final = 32
+MAX_INTEGER: Final = (1 << 53) - 1
+_ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
+
+
+class NotCanonical(ValueError):
+    """Why a text has no canonical form; ``at`` is an RFC 6901 pointer or empty."""
+
+    def __init__(self, message: str, at: str = "") -> None:
+        super().__init__(f"{at}: {message}" if at else message)
+        self.at = at
+
+
+def parse(text: bytes, *, max_bytes: int = MAX_BYTES, top: type = dict) -> Json:
+    """Strict JSON; raises ``NotCanonical``. ``top`` is the type that the top level must have (``object``: any)."""
+    if len(text) > max_bytes:
+        raise NotCanonical(f"{len(text)} bytes, at most {max_bytes} are taken")
+    if text.startswith(b"\xef\xbb\xbf"):
+        raise NotCanonical("starts with a byte-order mark")
+    _check_depth(text)
+    try:
+        value = json.loads(
+            text.decode("utf-8"),
+            object_pairs_hook=_pairs,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=_constant,
+        )
+    except NotCanonical:
+        raise
+    except UnicodeDecodeError as error:
+        raise NotCanonical(f"not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise NotCanonical(f"not JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise NotCanonical(f"nested deeper than {MAX_DEPTH} levels") from None
+    if not isinstance(value, top):
+        raise NotCanonical("the top level must be an object")
+    check(value)
+    return value
+
+
+def reparse(text: bytes) -> Json:
+    """Values of a canonical form that this module wrote: what is executed. Raises ``ValueError`` for anything else.
+
+    Only here does an integer literal beyond 2^53-1 stand for a double: JCS writes 1e20 without an exponent.
+    """
+    return json.loads(text, parse_int=_written_integer)
+
+
+def canonical(value: Json) -> bytes:
+    """JCS bytes; raises ``NotCanonical`` for what has none."""
+    if _simple(value):
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    try:
+        return rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, RecursionError, UnicodeError) as error:
+        raise NotCanonical(str(error)) from None
+
+
+def sha256_hex(data: bytes) -> str:
+    """Lowercase hex, the form of every digest."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest(value: Json) -> str:
+    """SHA-256 over the canonical form."""
+    return sha256_hex(canonical(value))
+
+
+def check(value: Json, at: str = "", depth: int = 1) -> None:
+    """Refuses values that a parser let through but that have no canonical form; raises ``NotCanonical``."""
+    if isinstance(value, str):
+        _check_text(value, at)
+    elif isinstance(value, bool) or value is None:
+        return
+    elif isinstance(value, int):
+        if not -MAX_INTEGER <= value <= MAX_INTEGER:
+            raise NotCanonical("an integer beyond 2^53-1; send it as a string", at)
+    elif isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise NotCanonical("not a finite number", at)
+    elif isinstance(value, dict):
+        _check_depth_of(depth, at)
+        for key, member in value.items():
+            if not isinstance(key, str):
+                raise NotCanonical("a key that is not a string", at)
+            _check_text(key, at)
+            check(member, f"{at}/{key.replace('~', '~0').replace('/', '~1')}", depth + 1)
+    elif isinstance(value, list | tuple):
+        _check_depth_of(depth, at)
+        for position, member in enumerate(value):
+            check(member, f"{at}/{position}", depth + 1)
+    else:
+        raise NotCanonical(f"a {type(value).__name__} is not JSON", at)
+
+
+def _simple(value: Json) -> bool:
+    """Whether orjson's sorted output is already RFC 8785: no floats, no characters beyond the BMP in keys.
+
+    RFC 8785 sorts by UTF-16 code units, orjson by UTF-8 bytes; they differ only where astral characters meet
+    U+E000 to U+FFFF. Numbers in ECMAScript form differ only for floats.
+    """
+    kind = type(value)
+    if kind is str:
+        return _encodable(value)
+    if kind is dict:
+        return all(
+            type(k) is str and (k.isascii() or (not _ASTRAL.search(k) and _encodable(k))) and _simple(v)
+            for k, v in value.items()
+        )
+    if kind is list or kind is tuple:
+        return all(map(_simple, value))
+    if kind is int:
+        return -MAX_INTEGER <= value <= MAX_INTEGER
+    return kind is bool or value is None
+
+
+def _encodable(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_text(text: str, at: str) -> None:
+    if not _encodable(text):
+        raise NotCanonical("a lone surrogate", at)
+
+
+def _check_depth_of(depth: int, at: str) -> None:
+    if depth > MAX_DEPTH:
+        raise NotCanonical(f"nested deeper than {MAX_DEPTH} levels", at)
+
+
+def _check_depth(text: bytes) -> None:
+    """A first look that costs no recursion: brackets outside strings, so a bomb never reaches the parser."""
+    depth = 0
+    for token in re.finditer(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', text, re.S):
+        byte = token.group()
+        if byte in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise NotCanonical(f"nested deeper than {MAX_DEPTH} levels")
+        elif byte in (b"]", b"}"):
+            depth -= 1
+
+
+def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise NotCanonical(f"the key {key[:64]!r} stands twice in one object")
+            seen.add(key)
+    return found
+
+
+def _integer(literal: str) -> int:
+    if len(literal) > 17:
+        raise NotCanonical("an integer beyond 2^53-1; send it as a string")
+    return int(literal)  # -0 becomes 0
+
+
+def _written_integer(literal: str) -> int | float:
+    value = int(literal)
+    return value if -MAX_INTEGER <= value <= MAX_INTEGER else float(literal)
+
+
+def _float(literal: str) -> float | int:
+    value = float(literal)
+    if value in (float("inf"), float("-inf")):
+        raise NotCanonical(f"{literal[:32]} is beyond a double")
+    if _decimal(literal) != _decimal(repr(value)):
+        raise NotCanonical(f"{literal[:32]} is not exactly a double's shortest form; send it as a string")
+    if value.is_integer():
+        if abs(value) > MAX_INTEGER:
+            # 1e20 is written as 100000000000000000000: exact as a double, kept as one.
+            return value
+        return int(value)
+    return value
+
+
+def _decimal(literal: str) -> tuple[str, int]:
+    """(significant digits, exponent) of a decimal literal, so that 1.50 equals 1.5e0."""
+    mantissa, _, exponent = literal.lower().partition("e")
+    sign = "-" if mantissa.startswith("-") else ""
+    whole, _, fraction = mantissa.lstrip("+-").partition(".")
+    digits = (whole + fraction).lstrip("0")
+    power = int(exponent or 0) - len(fraction)
+    stripped = digits.rstrip("0")
+    if not stripped:
+        return ("0", 0)
+    return (sign + stripped, power + len(digits) - len(stripped))
+
+
+def _constant(literal: str) -> NoReturn:
+    raise NotCanonical(f"{literal} is not JSON")

@@ -1,0 +1,36 @@
+"""Time as a parameter.
+
+``now`` is the wall clock at the start plus monotonic time, never below the time of the last record, so a jump of
+the wall clock moves neither leases nor deadlines (design section 5; LSE-03, LSE-04).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Injected everywhere; tests drive it by hand."""
+
+    def now(self) -> dt.datetime:
+        """UTC, aware; never goes backwards within a process."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary point; the only source for durations and deadlines within a process."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Suspends for at least ``seconds``."""
+        ...
+
+
+def rfc3339(moment: dt.datetime) -> str:
+    """RFC 3339 in UTC with ``Z`` and microseconds, the one form that records and statements use."""
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_rfc3339(text: str) -> dt.datetime:
+    """The inverse of ``rfc3339``; raises ValueError."""
+    return dt.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=dt.UTC)

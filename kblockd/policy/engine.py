@@ -1,0 +1,63 @@
+"""The PolicyEngine protocol: one question, one decision, and an error for everything that is not one.
+
+Fail closed: undefined, error, time-out and wrong type all raise ``PolicyFailure`` with a reason that says which; a
+caller that gets no ``Decision`` must deny (design section 6; R109, POL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kblockd.domain.errors import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an engine answered. ``result`` is the value of the entry point's ``result`` rule, already type-checked."""
+
+    entrypoint: str
+    result: Mapping[str, Any]
+    engine: str
+    revision: str
+    decision_id: str
+    input_sha256: str
+    microseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStatus:
+    """``ready`` is False until a revision is loaded; ``last_error`` names why the newest one was refused."""
+
+    engine: str
+    revision: str
+    ready: bool
+    last_error: str = ""
+
+
+class PolicyFailure(Exception):
+    """No decision: ``reason`` is POLICY_UNDEFINED, POLICY_TYPE, POLICY_TIMEOUT or POLICY_DOWN. Means deny."""
+
+    def __init__(self, reason: Reason, message: str, *, entrypoint: str = "", revision: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.entrypoint = entrypoint
+        self.revision = revision
+
+
+class PolicyEngine(Protocol):
+    """An engine evaluates; loading belongs to the engines that load."""
+
+    def status(self) -> PolicyStatus:
+        """Never blocks."""
+        ...
+
+    async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
+        """Asks ``entrypoint`` (such as ``kblock/decision/result``); raises ``PolicyFailure``, nothing else."""
+        ...
+
+    async def close(self) -> None:
+        """Ends children and connections. Idempotent."""
+        ...

@@ -1,0 +1,159 @@
+"""The five questions, their exact result types, and nothing in between: a missing key, an extra key or a wrong type
+is a ``PolicyFailure`` with POLICY_TYPE (interfaces.md section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kblockd.domain.errors import Reason
+from kblockd.policy.engine import PolicyFailure
+
+AUTHZ: Final = "kblock/authz/result"
+DECISION: Final = "kblock/decision/result"
+PRECONDITIONS: Final = "kblock/preconditions/result"
+VERIFICATION: Final = "kblock/verification/result"
+RECOVERY: Final = "kblock/recovery/result"
+ENTRYPOINTS: Final = (AUTHZ, DECISION, PRECONDITIONS, VERIFICATION, RECOVERY)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyReason:
+    """A code for the ledger, a message for the payload store."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Authz:
+    """May the principal call the method, and which tenants' and agents' rows may it see."""
+
+    allow: bool
+    tenants: tuple[str, ...]
+    agents: tuple[str, ...]
+    reasons: tuple[PolicyReason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The decision of stage 3; ``effect`` is deny, require_approval, allow or observe."""
+
+    effect: str
+    count: int
+    roles: tuple[str, ...]
+    observe_until: str
+    reasons: tuple[PolicyReason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preconditions:
+    """Stage 8: do they hold, and does the decision still stand with its approval."""
+
+    ok: bool
+    stands: bool
+    reasons: tuple[PolicyReason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationVerdict:
+    """Stage 14: expected, tolerated, prohibited or inconclusive."""
+
+    verdict: str
+    reasons: tuple[PolicyReason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryChoice:
+    """Stage 15: retry, rollback, compensation, forward, containment or manual."""
+
+    recovery: str
+    reasons: tuple[PolicyReason, ...]
+
+
+_SHAPES: Final[dict[str, dict[str, Any]]] = {
+    AUTHZ: {"allow": bool, "tenants": [str], "agents": [str]},
+    DECISION: {
+        "effect": {"deny", "require_approval", "allow", "observe"},
+        "approvals": {"count": int, "roles": [str]},
+        "observe_until": str,
+    },
+    PRECONDITIONS: {"ok": bool, "stands": bool},
+    VERIFICATION: {"verdict": {"expected", "tolerated", "prohibited", "inconclusive"}},
+    RECOVERY: {"recovery": {"retry", "rollback", "compensation", "forward", "containment", "manual"}},
+}
+_REASONS: Final = [{"code": str, "message": str}]
+
+
+def check(entrypoint: str, result: Any) -> Mapping[str, Any]:
+    """The result as it is, when its type is exact; raises ``PolicyFailure`` (POLICY_TYPE) naming the path."""
+    shape = {**_SHAPES[entrypoint], "reasons": _REASONS}
+    fault = _fault(shape, result, "result")
+    if fault:
+        raise PolicyFailure(Reason.POLICY_TYPE, f"{entrypoint}: {fault}", entrypoint=entrypoint)
+    checked: Mapping[str, Any] = result
+    return checked
+
+
+def _fault(shape: Any, value: Any, at: str) -> str:
+    if isinstance(shape, dict):
+        return _object_fault(shape, value, at)
+    if isinstance(shape, set):
+        if isinstance(value, str) and value in shape:
+            return ""
+        return f"{at} must be one of {', '.join(sorted(shape))}"
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{at} must be an array"
+        return next(filter(None, (_fault(shape[0], v, f"{at}[{i}]") for i, v in enumerate(value))), "")
+    if type(value) is not shape or (shape is int and value < 0):
+        names = {bool: "a boolean", str: "a string", int: "a non-negative integer"}
+        return f"{at} must be {names[shape]}"
+    return ""
+
+
+def _object_fault(shape: dict[str, Any], value: Any, at: str) -> str:
+    if not isinstance(value, dict):
+        return f"{at} must be an object"
+    if missing := sorted(set(shape) - set(value)):
+        return f"{at}.{missing[0]} is missing"
+    if extra := sorted(set(value) - set(shape)):
+        return f"{at}.{extra[0]} is not a key of the entry point"
+    return next(filter(None, (_fault(shape[k], v, f"{at}.{k}") for k, v in value.items())), "")
+
+
+def _reasons(result: Mapping[str, Any]) -> tuple[PolicyReason, ...]:
+    return tuple(PolicyReason(r["code"], r["message"]) for r in result["reasons"])
+
+
+def authz(result: Mapping[str, Any]) -> Authz:
+    """From a checked result."""
+    return Authz(result["allow"], tuple(result["tenants"]), tuple(result["agents"]), _reasons(result))
+
+
+def decision(result: Mapping[str, Any]) -> Effect:
+    """From a checked result."""
+    approvals = result["approvals"]
+    return Effect(
+        result["effect"],
+        approvals["count"],
+        tuple(approvals["roles"]),
+        result["observe_until"],
+        _reasons(result),
+    )
+
+
+def preconditions(result: Mapping[str, Any]) -> Preconditions:
+    """From a checked result."""
+    return Preconditions(result["ok"], result["stands"], _reasons(result))
+
+
+def verification(result: Mapping[str, Any]) -> VerificationVerdict:
+    """From a checked result."""
+    return VerificationVerdict(result["verdict"], _reasons(result))
+
+
+def recovery(result: Mapping[str, Any]) -> RecoveryChoice:
+    """From a checked result."""
+    return RecoveryChoice(result["recovery"], _reasons(result))

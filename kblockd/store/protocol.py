@@ -1,0 +1,150 @@
+"""The Store protocol: one commit is conditions, records and payloads, and lands whole or not at all.
+
+Rows are what the fold makes of records; nothing else writes them. A row's version is the index of the record that
+wrote it last. Source: design sections 1, 4 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Key = tuple[str | int, ...]
+"""Table name first, then parts. Text is length-framed on disk and integers are fixed-width, so that a scan from
+``("step", "run-1")`` never meets ``("step", "run-10")``."""
+
+Row = Mapping[str, Any]
+"""JSON values; never changed in place."""
+
+Read = Callable[[Key], Row | None]
+Fold = Callable[[Read, int, bytes], Sequence[tuple[Key, Row | None]]]
+"""``fold(read, index, leaf)`` gives the rows that the record changes; None deletes. Pure; ``read`` sees the group's
+earlier members."""
+
+OnAppend = Callable[[int, Sequence[bytes]], Sequence[tuple[Key, bytes]]]
+"""``on_append(first_index, leaves)`` gives raw rows (tree nodes) that join the same commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The row must not exist."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class AtVersion:
+    """The row must exist and have been written last by record ``version``."""
+
+    key: Key
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """After the fold, the integer ``field`` of the row (absent counts as 0) must not exceed ``limit``."""
+
+    key: Key
+    field: str
+    limit: int
+
+
+Condition = Absent | AtVersion | AtMost
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A record to append: the leaf that the tree hashes, and aux (signatures, DSSE bytes) beside it."""
+
+    leaf: bytes
+    aux: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Deletable bytes under their digest; key ``("payload", scope, sha256)``."""
+
+    key: Key
+    data: bytes
+
+
+class Conflict(Exception):
+    """A condition did not hold; nothing was written. ``condition`` is the first that failed."""
+
+    def __init__(self, condition: Condition) -> None:
+        super().__init__(f"condition failed: {condition}")
+        self.condition = condition
+
+
+class StoreFailed(Exception):
+    """The store cannot serve; ``unknown`` tells whether the commit may still be on disk (commit unknown)."""
+
+    def __init__(self, message: str, *, unknown: bool) -> None:
+        super().__init__(message)
+        self.unknown = unknown
+
+
+class StoreRefused(Exception):
+    """The store refuses to open; the message carries the numbers and the next step."""
+
+
+class Ticket(Protocol):
+    """A commit whose conditions held and whose positions are fixed (*ordered*)."""
+
+    @property
+    def first_index(self) -> int:
+        """Index of the first of its records; the others follow."""
+        ...
+
+    async def durable(self) -> None:
+        """Returns when the commit is on disk and in the head; raises ``StoreFailed``. May be awaited many times."""
+        ...
+
+
+class Store(Protocol):
+    """One daemon owns it. Every method raises ``StoreFailed`` once the store has failed.
+
+    No undurable reads: what ``get`` and ``scan`` answer is on disk when they answer, and a ``Conflict`` is raised
+    only when the row that caused it is.
+    """
+
+    async def get(self, key: Key) -> tuple[int, Row] | None:
+        """(version, row), or None."""
+        ...
+
+    async def scan(
+        self, prefix: Key, *, after: Key | None = None, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[Key, int, Row]]:
+        """Rows whose key starts with ``prefix``, in key order, strictly after ``after``."""
+        ...
+
+    async def commit(
+        self, conditions: Sequence[Condition], records: Sequence[Append], payloads: Sequence[Payload] = ()
+    ) -> Ticket:
+        """Ordered when it returns; raises ``Conflict`` or ``StoreFailed``."""
+        ...
+
+    async def payload(self, key: Key) -> bytes | None:
+        """The payload, or None when it was never written or has been deleted."""
+        ...
+
+    async def leaf(self, index: int) -> Append | None:
+        """A durable record, or None beyond the size."""
+        ...
+
+    async def raw(self, key: Key) -> bytes | None:
+        """A raw row that ``on_append`` wrote (a tree node), or None."""
+        ...
+
+    def size(self) -> int:
+        """Number of durable records: what the head file holds."""
+        ...
+
+    async def backup(self, target: str) -> None:
+        """A consistent copy in a new folder."""
+        ...
+
+    async def close(self) -> None:
+        """Lets pending commits end, then closes. Idempotent."""
+        ...
