@@ -123,7 +123,7 @@ def _simple(value: Json) -> bool:
     U+E000 to U+FFFF. Numbers in ECMAScript form differ only for floats.
     """
     kind = type(value)
-    if kind is str:
+    if isinstance(value, str):
         return _encodable(value)
     if kind is dict:
         return all(
@@ -134,7 +134,7 @@ def _simple(value: Json) -> bool:
         return all(map(_simple, value))
     if kind is int:
         return -MAX_INTEGER <= value <= MAX_INTEGER
-    return kind is bool or value is None
+    return value is None or isinstance(value, bool)
 
 
 def _encodable(text: str) -> bool:

@@ -120,9 +120,19 @@ class Store(Protocol):
         ...
 
     async def commit(
-        self, conditions: Sequence[Condition], records: Sequence[Append], payloads: Sequence[Payload] = ()
+        self,
+        conditions: Sequence[Condition],
+        records: Sequence[Append],
+        payloads: Sequence[Payload] = (),
+        *,
+        label: str = "",
     ) -> Ticket:
-        """Ordered when it returns; raises ``Conflict`` or ``StoreFailed``."""
+        """Ordered when it returns; raises ``Conflict`` or ``StoreFailed``. ``label`` (``09.consume``) names the
+        failpoints inside the commit."""
+        ...
+
+    async def delete_payload(self, key: Key) -> None:
+        """Removes a payload for good; the record that names its digest stays."""
         ...
 
     async def payload(self, key: Key) -> bytes | None:

@@ -92,9 +92,7 @@ class AdapterContext:
     url: str
     settings: Json  # already validated by plugin.settings_model
     ssl: Any  # one SSLContext an upstream, made once
-    connect: Callable[
-        [str, int, float], Awaitable[Any]
-    ]  # address guard: resolves, checks, connects to what it checked
+    connect: Callable[[str, int, float], Awaitable[Any]]  # address guard: resolves, checks, connects to what it checked
     max_response_bytes: int
     exchange: Callable[[float], Exchange]  # a fresh guarded exchange that ends at a monotonic deadline
 

@@ -1,0 +1,64 @@
+"""Real failpoints, for ``development.failpoints: true`` only.
+
+``KBLOCKD_FAILPOINT=09.consume:before=kill@2;12.classify:after=error`` kills at the second time that stage 9 is
+reached and fails stage 12 once. Actions: kill (SIGKILL of this process), error (``FailpointError``, once), stall
+(never goes on). ``@n`` names the n-th time, the first by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from dataclasses import dataclass
+
+from kblockd.domain.failpoints import FailpointError
+
+_RULE = re.compile(r"(?P<point>[0-9a-z_.]+:[a-z]+)=(?P<action>kill|error|stall)(?:@(?P<nth>[1-9][0-9]*))?")
+
+
+@dataclass(slots=True)
+class _Rule:
+    point: str
+    action: str
+    remaining: int
+
+
+class EnvironmentFailpoints:
+    """Rules from the text of ``KBLOCKD_FAILPOINT``; raises ValueError naming the rule that does not parse."""
+
+    def __init__(self, text: str) -> None:
+        self._rules = [self._parse(rule) for rule in text.split(";") if rule]
+
+    @staticmethod
+    def _parse(rule: str) -> _Rule:
+        match = _RULE.fullmatch(rule)
+        if not match:
+            raise ValueError(f"KBLOCKD_FAILPOINT: {rule!r} is not POINT=kill|error|stall[@n]")
+        return _Rule(match["point"], match["action"], int(match["nth"] or 1))
+
+    async def reach(self, point: str) -> None:
+        """On the loop: a stall is a sleep without end, so that the rest of the daemon goes on."""
+        if self._due(point) == "stall":
+            await asyncio.Event().wait()
+
+    def reach_blocking(self, point: str) -> None:
+        """In a thread: a stall blocks it."""
+        if self._due(point) == "stall":
+            while True:
+                time.sleep(3600)
+
+    def _due(self, point: str) -> str:
+        for rule in self._rules:
+            if rule.point != point:
+                continue
+            rule.remaining -= 1
+            if rule.remaining == 0:
+                if rule.action == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if rule.action == "error":
+                    raise FailpointError(point)
+                return "stall"
+        return ""
