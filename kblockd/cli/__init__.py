@@ -1,1 +1,16 @@
-"""cli."""
+"""Commands: ``kblockd`` for who runs the daemon, ``kblockctl`` for who calls it.
+
+Exit codes of both::
+
+    0  done
+    1  an error: refused, not reachable, not verified
+    2  wrong usage
+    3  not finished: pending approval, held, in progress (and: signed, not logged)
+    4  finished without the effect: denied, failed, rejected, expired, cancelled
+    5  no answer came: the outcome is unknown until the call is repeated with its key
+
+Every command takes ``--json``: one JSON document on standard output, pure ASCII, so that nothing in it can drive a
+terminal. Foreign text is never printed raw.
+
+May not live here: gRPC (the client speaks it), anything that decides.
+"""

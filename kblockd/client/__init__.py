@@ -1,1 +1,88 @@
-"""client."""
+"""The callers' library: ``AsyncClient`` and the blocking ``Client`` over a Unix socket or a loopback address.
+
+::
+
+    with Client("unix:/run/kblockd/agent.sock") as client:
+        call = Call.of("payment.refund.create", "production", target="A-1", arguments={"order_id": "A-1", ...})
+        try:
+            answer = client.execute(call)
+        except Unavailable as error:          # error.outcome_unknown: the daemon may have acted
+            answer = client.resume(error)     # repeats exactly, with the same key
+        if isinstance(answer, ApprovalPending):
+            answer = client.wait_for_approval(answer, timeout_seconds=600)
+        match answer:
+            case Completed(): print(answer.output)
+            case Denied() | UpstreamError() | InProgress() | Held(): print(answer.code, answer.detail)
+
+    calls      what to do, with the key that makes a repeat safe
+    answers    what a call answers, as types
+    errors     refusals and lost answers, as types
+    exchanges  each RPC as a value: request, how to read the response, how long to wait
+    asynchronous, blocking   the two clients; nothing but I/O
+
+May not live here: the server's side, retries that the caller did not ask for (RPC-06).
+"""
+
+from kblockd.client.answers import (
+    Answer,
+    ApprovalPending,
+    Completed,
+    ConsistencyProof,
+    Decided,
+    Denied,
+    Held,
+    InProgress,
+    Leaves,
+    Page,
+    Receipt,
+    Story,
+    UpstreamError,
+)
+from kblockd.client.asynchronous import AsyncClient
+from kblockd.client.blocking import Client
+from kblockd.client.calls import Call
+from kblockd.client.errors import (
+    Aborted,
+    AlreadyExists,
+    ApprovalTimeout,
+    CallError,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+)
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "Answer",
+    "ApprovalPending",
+    "ApprovalTimeout",
+    "AsyncClient",
+    "Call",
+    "CallError",
+    "Client",
+    "Completed",
+    "ConsistencyProof",
+    "Decided",
+    "Denied",
+    "FailedPrecondition",
+    "Held",
+    "InProgress",
+    "Internal",
+    "InvalidArgument",
+    "Leaves",
+    "NotFound",
+    "Page",
+    "PermissionDenied",
+    "Receipt",
+    "ResourceExhausted",
+    "Story",
+    "Unauthenticated",
+    "Unavailable",
+    "UpstreamError",
+]

@@ -3,7 +3,7 @@
 What is refused, and why, is the table of traps in evidence.md: duplicate keys (also by escape), NaN and Infinity,
 numbers beyond a double, integers beyond 2^53-1, floats whose literal is not the shortest form of the double, lone
 surrogates, a byte-order mark, more than ``MAX_DEPTH`` levels, more than ``MAX_BYTES`` bytes. What is executed is
-always the canonical form parsed again, never the bytes that came.
+always the canonical form parsed again (``reparse``), never the bytes that came.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -21,14 +22,21 @@ Json = Any
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
 MAX_INTEGER: Final = (1 << 53) - 1
+MAX_LITERAL: Final = 400
+"""Characters of a number: 5e-324 written out has 326; beyond, Python's integer parser has limits of its own."""
+
 _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
+# Possessive, and an unterminated string swallows the rest: without both, a megabyte of \" costs hours.
+_TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.S)
+_POINTER_SHOWN: Final = 200
 
 
 class NotCanonical(ValueError):
     """Why a text has no canonical form; ``at`` is an RFC 6901 pointer or empty."""
 
     def __init__(self, message: str, at: str = "") -> None:
-        super().__init__(f"{at}: {message}" if at else message)
+        shown = at if len(at) <= _POINTER_SHOWN else f"{at[:_POINTER_SHOWN]}…"
+        super().__init__(f"{shown}: {message}" if at else message)
         self.at = at
 
 
@@ -53,8 +61,6 @@ def parse(text: bytes, *, max_bytes: int = MAX_BYTES, top: type = dict) -> Json:
         raise NotCanonical(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise NotCanonical(f"not JSON: {error.msg} at character {error.pos}") from None
-    except RecursionError:
-        raise NotCanonical(f"nested deeper than {MAX_DEPTH} levels") from None
     if not isinstance(value, top):
         raise NotCanonical("the top level must be an object")
     check(value)
@@ -62,20 +68,31 @@ def parse(text: bytes, *, max_bytes: int = MAX_BYTES, top: type = dict) -> Json:
 
 
 def reparse(text: bytes) -> Json:
-    """Values of a canonical form that this module wrote: what is executed. Raises ``ValueError`` for anything else.
+    """Values of a canonical form that this module wrote: what is executed. Raises ``NotCanonical`` for anything else.
 
-    Only here does an integer literal beyond 2^53-1 stand for a double: JCS writes 1e20 without an exponent.
+    Only here does an integer literal beyond 2^53-1 stand for a double: JCS writes 1e20 without an exponent. The
+    value is written again and compared, so a stored form that was changed, or never was canonical, is noticed.
     """
-    return json.loads(text, parse_int=_written_integer)
+    try:
+        value = json.loads(text, parse_int=_written_integer)
+    except (ValueError, RecursionError):
+        raise NotCanonical("not JSON") from None
+    if canonical(value) != text:
+        raise NotCanonical("JSON, but not in canonical form")
+    return value
 
 
 def canonical(value: Json) -> bytes:
-    """JCS bytes; raises ``NotCanonical`` for what has none."""
-    if _simple(value):
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    """JCS bytes, at any depth that the interpreter can walk; raises ``NotCanonical`` for what has none."""
     try:
+        if _simple(value):
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         return rfc8785.dumps(value)
-    except (rfc8785.CanonicalizationError, RecursionError, UnicodeError) as error:
+    except RecursionError:
+        raise NotCanonical("nested too deep") from None
+    except orjson.JSONEncodeError:
+        return _slowly(value)
+    except ValueError as error:  # also what the package raises while it prints an integer of 5,000 digits
         raise NotCanonical(str(error)) from None
 
 
@@ -107,13 +124,41 @@ def check(value: Json, at: str = "", depth: int = 1) -> None:
             if not isinstance(key, str):
                 raise NotCanonical("a key that is not a string", at)
             _check_text(key, at)
-            check(member, f"{at}/{key.replace('~', '~0').replace('/', '~1')}", depth + 1)
+            check(member, f"{at}/{_escaped(key)}", depth + 1)
     elif isinstance(value, list | tuple):
         _check_depth_of(depth, at)
         for position, member in enumerate(value):
             check(member, f"{at}/{position}", depth + 1)
     else:
         raise NotCanonical(f"a {type(value).__name__} is not JSON", at)
+
+
+def unnormalized(value: Json, at: str = "") -> list[str]:
+    """RFC 6901 pointers of the texts and keys that are not NFC, for approvers to see; nothing is changed."""
+    if isinstance(value, str):
+        return [] if unicodedata.is_normalized("NFC", value) else [at]
+    if isinstance(value, dict):
+        found = []
+        for key, member in value.items():
+            below = f"{at}/{_escaped(key)}"
+            found += [] if unicodedata.is_normalized("NFC", key) else [below]
+            found += unnormalized(member, below)
+        return found
+    if isinstance(value, list | tuple):
+        return [p for position, member in enumerate(value) for p in unnormalized(member, f"{at}/{position}")]
+    return []
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _slowly(value: Json) -> bytes:
+    """What orjson refuses by a limit of its own (254 levels) is left to the package that has none."""
+    try:
+        return rfc8785.dumps(value)
+    except (ValueError, RecursionError) as error:
+        raise NotCanonical(str(error)) from None
 
 
 def _simple(value: Json) -> bool:
@@ -133,7 +178,7 @@ def _simple(value: Json) -> bool:
     if kind is list or kind is tuple:
         return all(map(_simple, value))
     if kind is int:
-        return -MAX_INTEGER <= value <= MAX_INTEGER
+        return bool(-MAX_INTEGER <= value <= MAX_INTEGER)
     return value is None or isinstance(value, bool)
 
 
@@ -160,7 +205,7 @@ def _check_depth_of(depth: int, at: str) -> None:
 def _check_depth(text: bytes) -> None:
     """A first look that costs no recursion: brackets outside strings, so a bomb never reaches the parser."""
     depth = 0
-    for token in re.finditer(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', text, re.S):
+    for token in _TOKENS.finditer(text):
         byte = token.group()
         if byte in (b"[", b"{"):
             depth += 1
@@ -188,11 +233,15 @@ def _integer(literal: str) -> int:
 
 
 def _written_integer(literal: str) -> int | float:
+    if len(literal) > MAX_LITERAL:
+        raise ValueError(literal[:32])
     value = int(literal)
     return value if -MAX_INTEGER <= value <= MAX_INTEGER else float(literal)
 
 
 def _float(literal: str) -> float | int:
+    if len(literal) > MAX_LITERAL:
+        raise NotCanonical(f"a number of {len(literal)} characters, at most {MAX_LITERAL} are taken")
     value = float(literal)
     if value in (float("inf"), float("-inf")):
         raise NotCanonical(f"{literal[:32]} is beyond a double")

@@ -21,6 +21,10 @@ class Clock(Protocol):
         """Seconds from an arbitrary point; the only source for durations and deadlines within a process."""
         ...
 
+    def behind(self) -> bool:
+        """Whether the machine's wall clock stands before the last record: nothing is consumed until it caught up."""
+        ...
+
     async def sleep(self, seconds: float) -> None:
         """Suspends for at least ``seconds``."""
         ...

@@ -1,1 +1,19 @@
-"""upstream."""
+"""Everything between the pipeline and somebody else's server.
+
+::
+
+    adapter        the plugin API; all that a plugin may import besides kblockd.domain
+    catalog        entry points to plugins, configuration to upstreams; Upstream and its preflight checks
+    wrapper        GuardedAdapter: a plugin that cannot raise, hang, leak or answer what cannot be stored
+    outcomes       what a plugin answered, checked, scrubbed and bounded
+    scope          the running call: its exchanges are the proof that nothing was sent
+    exchange       the guarded HTTP transport; wire (counting, deadline), body (bounded decoding), tls below it
+    address_guard  resolve, check, connect to exactly what was checked
+    credentials    Authorization values, read just before use; scrub takes them out of answers
+    pins           reviewed definitions
+    breaker        asked in preflight only
+    model          the configuration of an upstream
+
+What may not live here: anything about one protocol above HTTP (that is a plugin's), executions, records, policy,
+gRPC, reading YAML. Nothing here retries: whether a call is made again is decided by ``kblockd.execution``.
+"""

@@ -1,4 +1,8 @@
-"""Plugin API. An entry point of group kblockd.adapters names a module-level AdapterPlugin."""
+"""Plugin API. An entry point of group kblockd.adapters names a module-level AdapterPlugin.
+
+This module and ``kblockd.domain`` are all that a plugin may import of kblockd. Changing a field or a meaning here
+raises ``API_VERSION``; the catalog refuses plugins of any other version.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ Json = Any
 
 
 class Sent(enum.Enum):
+    """What is known of the call after the exchange. In doubt it is ``LOST``: only that is verified before a retry."""
+
     NOT_SENT = "not_sent"  # proved: no byte of the call left the process
     REJECTED = "rejected"  # the upstream says that it did not run it
     ANSWERED = "answered"  # complete answer, is_error may be true
@@ -21,37 +27,43 @@ class Sent(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    tool: str
-    arguments: Mapping[str, Json]  # canonical form parsed again
-    effect_key: str  # "" for reads
-    effect_key_in: Literal["argument", "meta", "header", "none"]
-    effect_key_name: str
-    deadline: float  # monotonic seconds, for the whole exchange
-    credential: bytes | None  # Authorization header value; never logged
-    trace: Mapping[str, str]  # traceparent, tracestate
+    """One call of one tool, with everything that the adapter may send."""
+
+    tool: str  # the upstream's own name of the tool, case-sensitive
+    arguments: Mapping[str, Json]  # canonical form parsed again; sent as they are, never completed or reordered
+    effect_key: str  # "" for reads; the same for every attempt of one execution
+    effect_key_in: Literal["argument", "meta", "header", "none"]  # where the contract wants the effect key
+    effect_key_name: str  # name of that argument, _meta key or header; "" when effect_key_in is none
+    deadline: float  # monotonic seconds, for the whole exchange: connecting, handshakes and the answer
+    credential: bytes | None = field(repr=False)  # Authorization header value; never logged, kept or answered
+    trace: Mapping[str, str]  # traceparent, tracestate: outgoing W3C trace context, never baggage
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    sent: Sent
-    output: Json = None
-    is_error: bool = False
-    operation: str | None = None
+    """What came of a call. The wrapper scrubs, bounds and checks every field before anybody else sees it."""
+
+    sent: Sent  # what is known of the call
+    output: Json = None  # the tool's answer as JSON; None without one
+    is_error: bool = False  # the upstream called its own answer an error; proves nothing about the effect
+    operation: str | None = None  # the upstream's identifier of work that goes on; required for ACCEPTED
     code: str = ""  # stable upper-case word, for the ledger; detail goes to a payload, at most 2 KiB
-    detail: str = ""
-    raw_sha256: str = ""
-    request_ids: Mapping[str, str] = field(default_factory=dict)
+    detail: str = ""  # one sentence for a person: what was seen; cut at 2 KiB
+    raw_sha256: str = ""  # lowercase hex over the body as it came, where output is not the whole of it
+    request_ids: Mapping[str, str] = field(default_factory=dict)  # identifiers that the upstream knows, by name (R202)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    name: str
-    server_version: str
+    """What a person reviews and pins."""
+
+    name: str  # the tool
+    server_version: str  # self-reported by the upstream, or ""; never a security input
     definition: Json  # the whole definition; the daemon hashes its JCS and compares with the pin
 
 
 class AdapterFault(Exception):
-    """Only from ``describe`` (which has no effect): the definition could not be read. ``code`` is an upper-case word."""
+    """Only from ``describe`` (which has no effect): no definition could be read. ``code`` is an upper-case word."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -61,8 +73,11 @@ class AdapterFault(Exception):
 class Exchange(Protocol):
     """One HTTP exchange over the guarded transport, shared by all HTTP adapters and owned by the daemon.
 
-    ``transport`` is an ``httpx2.AsyncBaseTransport``: it connects through the address guard, uses the upstream's
-    TLS context, follows no redirect, honours no proxy or netrc, caps decoded bytes, ends at ``deadline``.
+    ``transport`` is an ``httpx2.AsyncBaseTransport``: it connects through the address guard and only to the origin of
+    the upstream, uses the upstream's TLS context, follows no redirect, honours no proxy or netrc, decodes and caps all
+    answers together at ``max_response_bytes``, ends at ``deadline`` (time-outs of a client are ignored), and adds the
+    Authorization header of the identity that is calling to requests that have none (``describe`` has no ``Call``).
+    Its errors are ``httpx2.TransportError``.
     """
 
     transport: Any
@@ -73,12 +88,19 @@ class Exchange(Protocol):
         ...
 
     def mark(self) -> None:
-        """Starts counting anew: call it just before the request that matters."""
+        """Starts counting anew: call it just before the request that matters.
+
+        An outcome NOT_SENT although bytes were written after a mark is overruled: it becomes LOST.
+        """
         ...
 
     @property
     def tampered(self) -> str:
-        """Why the guard cut the exchange (a code such as RESPONSE_TOO_LARGE), or empty."""
+        """Why the guard cut the exchange, or empty; the first reason stays.
+
+        ADDRESS_REFUSED, ORIGIN_REFUSED, TLS_PIN_MISMATCH, REDIRECT_REFUSED, UPGRADE_REFUSED, RESPONSE_TOO_LARGE,
+        CONTENT_ENCODING_REFUSED, CONTENT_ENCODING_BROKEN, UPSTREAM_TIMEOUT.
+        """
         ...
 
     async def close(self) -> None:
@@ -88,13 +110,19 @@ class Exchange(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AdapterContext:
-    upstream: str
-    url: str
+    """What an adapter gets when it is opened; it is valid until the adapter is closed."""
+
+    upstream: str  # the configured name, for messages
+    url: str  # the configured URL
     settings: Json  # already validated by plugin.settings_model
-    ssl: Any  # one SSLContext an upstream, made once
-    connect: Callable[[str, int, float], Awaitable[Any]]  # address guard: resolves, checks, connects to what it checked
-    max_response_bytes: int
-    exchange: Callable[[float], Exchange]  # a fresh guarded exchange that ends at a monotonic deadline
+    ssl: Any  # one SSLContext an upstream, made once; None for http
+    # Address guard: resolves, checks, connects to what it checked; (host, port, monotonic deadline) to a plain
+    # ``httpcore2.AsyncNetworkStream``.
+    connect: Callable[[str, int, float], Awaitable[Any]]
+    max_response_bytes: int  # decoded bytes of all answers of one exchange
+    # A fresh guarded exchange that ends at a monotonic deadline, at the call's own deadline at the latest. Made in the
+    # task that runs the method (or one of its children) it counts as this call's proof that nothing was sent.
+    exchange: Callable[[float], Exchange]
 
 
 class Adapter(Protocol):
@@ -102,19 +130,44 @@ class Adapter(Protocol):
 
     `invoke` runs in a task of its own: when its deadline passes, the wrapper answers LOST and keeps the task for a
     while, so that a late Outcome still reaches the ledger as evidence. Plugins that need threads bring them.
+    Nothing may be sent twice: a lost answer is LOST, not a reason to repeat.
     """
 
-    async def describe(self, tool: str) -> ToolDescription: ...
-    async def read(self, call: Call) -> Outcome: ...
-    async def invoke(self, call: Call) -> Outcome: ...
-    async def lookup(self, call: Call) -> Outcome: ...
-    async def poll(self, operation: str, call: Call) -> Outcome: ...
-    async def cancel(self, operation: str, call: Call) -> Outcome: ...
-    async def close(self) -> None: ...
+    async def describe(self, tool: str) -> ToolDescription:
+        """The definition as the upstream serves it now, not cached; raises ``AdapterFault``."""
+        ...
+
+    async def read(self, call: Call) -> Outcome:
+        """A read without effect."""
+        ...
+
+    async def invoke(self, call: Call) -> Outcome:
+        """The one side effect: at most one request that carries the call leaves the process."""
+        ...
+
+    async def lookup(self, call: Call) -> Outcome:
+        """Asks a read tool for traces of an earlier call."""
+        ...
+
+    async def poll(self, operation: str, call: Call) -> Outcome:
+        """The state of accepted work: ACCEPTED while it goes on, ANSWERED at its end."""
+        ...
+
+    async def cancel(self, operation: str, call: Call) -> Outcome:
+        """Asks the upstream to stop accepted work; proves nothing about the effect."""
+        ...
+
+    async def close(self) -> None:
+        """Gives back what ``open`` took."""
+        ...
 
 
 class AdapterPlugin(Protocol):
-    api_version: Literal[1]
-    settings_model: type[Any]
+    """One an adapter name."""
 
-    def open(self, context: AdapterContext) -> Adapter: ...
+    api_version: Literal[1]  # the API_VERSION that the plugin was written for
+    settings_model: type[Any]  # a frozen pydantic model that forbids unknown keys
+
+    def open(self, context: AdapterContext) -> Adapter:
+        """Makes the adapter of one upstream; no I/O yet."""
+        ...

@@ -1,1 +1,27 @@
-"""Placeholder."""
+"""JSON over HTTP as an upstream of kblockd: what to send and how to read the answer is configuration, not code.
+
+``settings`` the frozen model of an upstream's settings · ``request`` templates to requests · ``classify`` answers to
+outcomes · ``adapter`` the exchange itself. Nothing here retries, follows, caches or remembers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kblockd.upstream.adapter import AdapterContext
+from kblockd_http.adapter import HttpAdapter
+from kblockd_http.settings import Settings
+
+
+class HttpPlugin:
+    """The entry point ``http`` of group kblockd.adapters."""
+
+    api_version: Literal[1] = 1
+    settings_model = Settings
+
+    def open(self, context: AdapterContext) -> HttpAdapter:
+        """One upstream; no I/O."""
+        return HttpAdapter(context)
+
+
+ADAPTER = HttpPlugin()

@@ -1,0 +1,50 @@
+# kblockd: `make demo` and `make test` each do all the set-up that they need on a fresh machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TOOLS := .tools
+STAMP := $(VENV)/.installed
+BUF := $(TOOLS)/npm/node_modules/.bin/buf
+EVERYTHING := $(TOOLS)/npm/node_modules/@modelcontextprotocol/server-everything
+NPM := $(shell command -v npm 2>/dev/null)
+BUF_VERSION := 1.72.0
+EVERYTHING_VERSION := 2026.7.4
+
+.PHONY: demo test lint unit bench proto tools clean
+
+demo: $(STAMP)
+	$(BIN)/python -m tests.demo.run
+
+test: $(STAMP) tools lint unit
+
+unit:
+	$(BIN)/pytest -q -n 2 --dist loadgroup
+
+lint: $(STAMP) tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@if [ -x $(BUF) ]; then $(BUF) lint proto; else echo "buf lint skipped: Node.js is missing"; fi
+
+bench: $(STAMP)
+	$(BIN)/python -m tests.bench.run
+
+proto: $(STAMP)
+	$(BIN)/python proto/build_stubs.py
+
+# Real counterparts from npm, kept in an ignored folder; without Node.js their tests skip with the reason.
+tools:
+ifneq ($(NPM),)
+	@[ -x $(BUF) ] && [ -d $(EVERYTHING) ] || npm install --silent --no-audit --no-fund --prefix $(TOOLS)/npm \
+	  @bufbuild/buf@$(BUF_VERSION) @modelcontextprotocol/server-everything@$(EVERYTHING_VERSION)
+endif
+
+$(STAMP): .requirements.lock pyproject.toml plugins/mcp/pyproject.toml plugins/http/pyproject.toml proto/build_stubs.py $(wildcard proto/kblock/v1/*.proto)
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .requirements.lock
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e plugins/mcp -e plugins/http
+	@touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) $(TOOLS) kblockd/_proto

@@ -1,0 +1,88 @@
+# METADATA
+# title: Who may call which RPC, and whose rows they see
+# description: |
+#   Asked at stage 0 for every RPC; the answer is remembered per principal version, method and policy revision.
+#   Input: `principal` {id, kind: agent | person | service, tenant, owner, roles} and `method`, the full gRPC method
+#   such as "/kblock.v1.ExecutionService/Execute". Everything else is null.
+#   Output `result`: {allow: bool, tenants: [string], agents: [string], reasons: [{code, message}]}.
+#   `tenants` and `agents` filter every row that is listed, read or watched; "*" means all.
+# authors:
+# - kblockd
+package kblock.authz
+
+import rego.v1
+
+execution_reads := {
+	"/kblock.v1.ExecutionService/Get",
+	"/kblock.v1.ExecutionService/List",
+	"/kblock.v1.ExecutionService/Watch",
+}
+
+approval_reads := {
+	"/kblock.v1.ApprovalService/Get",
+	"/kblock.v1.ApprovalService/List",
+}
+
+ledger_reads := {
+	"/kblock.v1.LedgerService/GetCheckpoint",
+	"/kblock.v1.LedgerService/GetConsistencyProof",
+	"/kblock.v1.LedgerService/GetInclusionProof",
+	"/kblock.v1.LedgerService/GetReceipt",
+	"/kblock.v1.LedgerService/Read",
+}
+
+agent_methods := execution_reads | {"/kblock.v1.ExecutionService/Execute"}
+
+approver_methods := (execution_reads | approval_reads) | {"/kblock.v1.ApprovalService/Decide"}
+
+auditor_methods := (execution_reads | approval_reads) | ledger_reads
+
+# METADATA
+# description: An agent executes, and sees its own rows.
+grants contains {"tenants": [input.principal.tenant], "agents": [input.principal.id]} if {
+	input.principal.kind == "agent"
+	input.method in agent_methods
+}
+
+# METADATA
+# description: A person with the role finance decides approvals of the own tenant.
+grants contains {"tenants": [input.principal.tenant], "agents": ["*"]} if {
+	input.principal.kind == "person"
+	"finance" in input.principal.roles
+	input.method in approver_methods
+}
+
+# METADATA
+# description: An auditor reads, and changes nothing.
+grants contains {"tenants": [input.principal.tenant], "agents": ["*"]} if {
+	input.principal.kind != "agent"
+	"auditor" in input.principal.roles
+	input.method in auditor_methods
+}
+
+# METADATA
+# description: An operator may do everything, everywhere; an agent is never an operator.
+grants contains {"tenants": ["*"], "agents": ["*"]} if {
+	input.principal.kind != "agent"
+	"operator" in input.principal.roles
+	startswith(input.method, "/kblock.v1.")
+}
+
+default result := {
+	"allow": false,
+	"tenants": [],
+	"agents": [],
+	"reasons": [{"code": "NOT_GRANTED", "message": "no grant covers this method for this principal"}],
+}
+
+result := {
+	"allow": true,
+	"tenants": sort({tenant | some grant in grants; some tenant in grant.tenants}),
+	"agents": sort({agent | some grant in grants; some agent in grant.agents}),
+	"reasons": [],
+} if {
+	count(grants) > 0
+	is_string(input.principal.id)
+	input.principal.id != ""
+	input.principal.tenant != ""
+}

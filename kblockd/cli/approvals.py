@@ -1,0 +1,101 @@
+"""``kblockctl approvals|approve|deny``: nobody approves what was not shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from kblockd.cli import tables
+from kblockd.cli.connection import Connection, connected
+from kblockd.cli.exits import ERROR, guarded
+from kblockd.cli.output import emit, is_json, json_option, plain, show
+from kblockd.domain.outcome import ApprovalView
+
+_STATES = ["pending", "approved", "denied", "expired", "revoked", "used", "void"]
+
+
+@click.command()
+@click.argument("approval_id", required=False)
+@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these; may be repeated.")
+@click.option("--limit", type=click.IntRange(1, 100), default=50, show_default=True)
+@click.option("--page-token", default="", help="Where the page before ended.")
+@json_option
+@connected
+@guarded
+def approvals(
+    connection: Connection, approval_id: str | None, states: Sequence[str], limit: int, page_token: str
+) -> None:
+    """Lists approvals, newest first, or shows one as an approver must read it."""
+    with connection.client() as client:
+        if approval_id is not None:
+            view = client.approval(approval_id)
+            emit(view) if is_json() else show(*tables.approval(view))
+            return
+        page = client.approvals(states, page_size=limit, page_token=page_token)
+    if is_json():
+        emit(page)
+        return
+    show(tables.approvals(page.items))
+    if page.next_token:
+        click.echo(f"more: --page-token {plain(page.next_token)}", err=True)
+
+
+@click.command()
+@click.argument("approval_id")
+@click.option("--reason", default="", help="Why; kept with the execution.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needs both digests of what was read.")
+@click.option("--action", "action_sha256", default="", help="Digest of the action that was read.")
+@click.option("--shown", "presented_sha256", default="", help="Digest of the text that was read.")
+@json_option
+@connected
+@guarded
+def approve(connection: Connection, /, approval_id: str, **options: str) -> None:
+    """Shows what would be approved, asks, and approves exactly that."""
+    _decide(connection, approval_id, "approve", options)
+
+
+@click.command()
+@click.argument("approval_id")
+@click.option("--reason", default="", help="Why; kept with the execution.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needs both digests of what was read.")
+@click.option("--action", "action_sha256", default="", help="Digest of the action that was read.")
+@click.option("--shown", "presented_sha256", default="", help="Digest of the text that was read.")
+@json_option
+@connected
+@guarded
+def deny(connection: Connection, /, approval_id: str, **options: str) -> None:
+    """Shows what would be denied, asks, and denies exactly that. A denial is final."""
+    _decide(connection, approval_id, "deny", options)
+
+
+def _decide(connection: Connection, approval_id: str, verdict: str, options: dict[str, str]) -> None:
+    action, shown = options["action_sha256"], options["presented_sha256"]
+    given = bool(action and shown)
+    if options["yes"] and not given:
+        raise click.UsageError("--yes needs --action and --shown: the digests of what was read")
+    if is_json() and not options["yes"]:
+        raise click.UsageError("--json does not ask: it needs --yes with --action and --shown")
+    with connection.client() as client:
+        if not options["yes"]:
+            view = client.approval(approval_id)
+            show(*tables.approval(view))
+            _check_given(view, action, shown)
+            action, shown = view.action_sha256, view.presented_sha256
+            click.confirm(f"{verdict} exactly this?", abort=True)
+        decided = client.decide(
+            approval_id, action_sha256=action, presented_sha256=shown, verdict=verdict, reason=options["reason"]
+        )
+    if is_json():
+        emit(decided)
+    else:
+        click.echo(plain(f"{decided.approval.approval_id} is {decided.approval.state}"))
+
+
+def _check_given(view: ApprovalView, action: str, shown: str) -> None:
+    """A digest that was given and differs means that something else was read before."""
+    for name, given, now in (("--action", action, view.action_sha256), ("--shown", shown, view.presented_sha256)):
+        if given and given != now:
+            click.echo(f"{name} is not the digest of what stands here now; read it again", err=True)
+            sys.exit(ERROR)

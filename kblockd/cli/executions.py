@@ -1,0 +1,166 @@
+"""``kblockctl execute|get|list|watch|timeline|resolve``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import IO, Any
+
+import click
+
+from kblockd.cli import tables, timeline
+from kblockd.cli.connection import Connection, connected
+from kblockd.cli.exits import code_of, guarded
+from kblockd.cli.output import emit, emit_line, is_json, json_option, plain, show
+from kblockd.client import Answer, ApprovalPending, Call
+from kblockd.domain.canonical import parse
+from kblockd.domain.envelope import TargetPin
+from kblockd.domain.outcome import Finding
+from kblockd.domain.states import State
+
+_STATES = [str(state) for state in State]
+
+
+@click.command()
+@click.argument("operation")
+@click.option("--environment", "-e", required=True, help="Selects the contract, together with OPERATION.")
+@click.option("--target", "-t", required=True, help="Id of what the action is done to.")
+@click.option("--target-type", default="", help="Pin: kind of the target.")
+@click.option("--target-version", default="", help="Pin: version of the target.")
+@click.option(
+    "--args", "-a", "arguments", type=click.File("rb"), help="File with the arguments, a JSON object; - is stdin."
+)
+@click.option("--args-json", "-j", help="The arguments as text.")
+@click.option("--key", help="Caller key. Absent: a new one is made and printed; give it to repeat the call.")
+@click.option("--wait", type=click.FloatRange(0, 86_400), help="Seconds to wait for the end; 0 does not wait.")
+@click.option("--approval-wait", type=click.FloatRange(min=0), help="Seconds to wait for an approval, then go on.")
+@click.option("--approval-id", default="", help="Pin: the approval.")
+@click.option("--policy-revision", default="", help="Pin: the policy's revision.")
+@click.option("--request-timeout", type=click.FloatRange(min=0, min_open=True), help="Bound: seconds of the exchange.")
+@click.option("--maximum-attempts", type=click.IntRange(min=1), default=None, help="Bound: attempts.")
+@json_option
+@connected
+@guarded
+def execute(connection: Connection, /, operation: str, environment: str, **options: Any) -> None:
+    """Asks for one action and waits for its end. Repeat it unchanged, with the same --key, to learn the truth."""
+    call = _call(operation, environment, options)
+    with connection.client() as client:
+        answer = client.execute(call)
+        if isinstance(answer, ApprovalPending) and options["approval_wait"] is not None:
+            if not is_json():
+                click.echo(f"waiting for approval {plain(answer.approval_id)}", err=True)
+            answer = client.wait_for_approval(answer, options["approval_wait"])
+    _finish(answer)
+
+
+@click.command()
+@click.argument("execution_id", required=False, default="")
+@click.option("--key", default="", help="Look it up by its caller key instead.")
+@json_option
+@connected
+@guarded
+def get(connection: Connection, execution_id: str, key: str) -> None:
+    """Shows one execution."""
+    with connection.client() as client:
+        story = client.get(execution_id=execution_id, caller_key=key)
+    if is_json():
+        emit(story)
+    else:
+        show(tables.outcome(story.answer))
+    sys.exit(code_of(story.answer))
+
+
+@click.command("list")
+@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these; may be repeated.")
+@click.option("--limit", type=click.IntRange(1, 100), default=50, show_default=True)
+@click.option("--page-token", default="", help="Where the page before ended.")
+@json_option
+@connected
+@guarded
+def list_(connection: Connection, states: Sequence[str], limit: int, page_token: str) -> None:
+    """Lists executions, newest first."""
+    with connection.client() as client:
+        page = client.list(states, page_size=limit, page_token=page_token)
+    if is_json():
+        emit(page)
+        return
+    show(tables.outcomes(page.items))
+    if page.next_token:
+        click.echo(f"more: --page-token {plain(page.next_token)}", err=True)
+
+
+@click.command()
+@click.argument("execution_id")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only records with a greater ledger index.")
+@json_option
+@connected
+@guarded
+def watch(connection: Connection, execution_id: str, after: int) -> None:
+    """Prints each durable record of an execution until it is closed."""
+    with connection.client() as client:
+        for event in client.watch(execution_id, after):
+            if is_json():
+                emit_line(event)
+            else:
+                click.echo(plain(timeline.line(event)))
+
+
+@click.command("timeline")
+@click.argument("execution_id")
+@json_option
+@connected
+@guarded
+def timeline_(connection: Connection, execution_id: str) -> None:
+    """Shows the stages of an execution with their durations."""
+    with connection.client() as client:
+        story = client.get(execution_id=execution_id)
+    if is_json():
+        emit({"execution_id": story.answer.execution_id, "events": story.events})
+    else:
+        show(timeline.timeline(story.events))
+
+
+@click.command()
+@click.argument("execution_id")
+@click.option("--finding", required=True, type=click.Choice([str(finding) for finding in Finding]))
+@click.option("--reason", required=True, help="How it was found; kept with the execution.")
+@json_option
+@connected
+@guarded
+def resolve(connection: Connection, execution_id: str, finding: str, reason: str) -> None:
+    """Closes a held execution by what an operator found."""
+    with connection.client() as client:
+        answer = client.resolve(execution_id, Finding(finding), reason)
+    if is_json():
+        emit(answer)
+    else:
+        show(tables.outcome(answer))
+
+
+def _call(operation: str, environment: str, options: dict[str, Any]) -> Call:
+    return Call.of(
+        operation,
+        environment,
+        target=TargetPin(options["target_type"], options["target"], options["target_version"]),
+        arguments=_arguments(options["arguments"], options["args_json"]),
+        key=options["key"],
+        wait_seconds=options["wait"],
+        approval_id=options["approval_id"],
+        policy_revision=options["policy_revision"],
+        request_timeout=options["request_timeout"],
+        maximum_attempts=options["maximum_attempts"] or 0,
+    )
+
+
+def _arguments(file: IO[bytes] | None, text: str | None) -> Any:
+    if (file is None) == (text is None):
+        raise click.UsageError("give --args FILE or --args-json TEXT, and not both")
+    return parse(file.read() if file is not None else str(text).encode("utf-8", "surrogateescape"))
+
+
+def _finish(answer: Answer) -> None:
+    if is_json():
+        emit(answer)
+    else:
+        show(tables.outcome(answer))
+    sys.exit(code_of(answer))

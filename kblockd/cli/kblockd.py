@@ -1,0 +1,80 @@
+"""``kblockd``: the command of whoever runs the daemon. Nothing but ``serve`` needs or disturbs a running one."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kblockd.cli import keys, offline, pins, policy
+from kblockd.cli.exits import guarded
+from kblockd.cli.options import config_option
+from kblockd.cli.output import emit, is_json, json_option, plain
+from kblockd.config import load
+from kblockd.upstream.catalog import load_plugins
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(context_settings=_CONTEXT)
+@click.version_option(package_name="kblockd", prog_name="kblockd")
+def kblockd() -> None:
+    """The last control boundary in front of an effect.
+
+    Exit codes: 0 done, 1 error (refused, faults found), 2 wrong usage.
+    """
+
+
+@kblockd.command()
+@config_option
+@guarded
+def serve(config: Path) -> None:
+    """Runs the daemon until SIGTERM."""
+    # Late, so that the other commands start fast and need no daemon parts.
+    run: Any = importlib.import_module("kblockd.daemon").run
+    sys.exit(run(config) or 0)
+
+
+@kblockd.command()
+@config_option
+@json_option
+@guarded
+def check(config: Path) -> None:
+    """Checks configuration, contracts, upstreams, adapters and policy; starts nothing."""
+    found = load(config)
+    plugins = load_plugins(found.adapters)
+    # Only now are the plugins known whose settings the upstreams hold.
+    found = load(config, settings_model=lambda name: plugins[name].settings_model if name in plugins else None)
+    bundle = policy.checked(found.policy)
+    document: dict[str, Any] = {
+        "instance": found.instance,
+        "origin": found.origin,
+        "contracts": sorted(f"{operation} in {environment}" for operation, environment in found.contracts),
+        "upstreams": sorted(found.upstreams),
+        "adapters": sorted(plugins),
+        "principals": sorted(found.principals),
+        "policy": {"revision": bundle.revision, "tests": bundle.tests},
+        "warnings": list(found.warnings),
+    }
+    if is_json():
+        emit(document)
+        return
+    for name in ("contracts", "upstreams", "adapters", "principals"):
+        click.echo(plain(f"{name}: {', '.join(document[name]) or 'none'}"))
+    click.echo(f"policy: revision {bundle.revision}, {bundle.tests} tests passed")
+    for warning in found.warnings:
+        click.echo(plain(f"WARNING: {warning}"), err=True)
+
+
+kblockd.add_command(keys.keys)
+kblockd.add_command(pins.upstream)
+kblockd.add_command(policy.policy)
+kblockd.add_command(offline.ledger)
+
+
+def main() -> None:
+    """The entry point of the script."""
+    kblockd(prog_name="kblockd")

@@ -1,0 +1,192 @@
+"""``kblockctl ledger read|checkpoint|proof`` and ``kblockctl receipt get|verify``."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import IO
+
+import click
+from rich.table import Table
+
+from kblockd.cli.connection import Connection, connected
+from kblockd.cli.exits import ERROR, OK, UNFINISHED, guarded
+from kblockd.cli.output import cell, emit, is_json, json_option, plain, show
+from kblockd.domain import records
+from kblockd.evidence import verify_offline
+
+RESULT_FILE = "result.dsse.json"
+RECEIPT_FILE = "receipt.dsse.json"
+PROOF_FILE = "receipt.tlog-proof"
+_EXITS = {verify_offline.VERIFIED: OK, verify_offline.NOT_LOGGED: UNFINISHED, verify_offline.REFUSED: ERROR}
+
+
+@click.group()
+def ledger() -> None:
+    """Records and proofs."""
+
+
+@ledger.command()
+@click.argument("execution_id", required=False, default="")
+@click.option("--from", "from_index", type=click.IntRange(0), default=0, help="First index.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+@json_option
+@connected
+@guarded
+def read(connection: Connection, execution_id: str, from_index: int, limit: int) -> None:
+    """Shows records from an index on, or of one execution."""
+    with connection.client() as client:
+        found = client.read_ledger(from_index, limit, execution_id)
+    if is_json():
+        leaves = [{"index": index, "leaf": leaf.decode("utf-8", "backslashreplace")} for index, leaf in found.leaves]
+        emit({"leaves": leaves, "next_index": found.next_index})
+        return
+    table = Table("index", "at", "type", "stage", "execution", box=None, pad_edge=False)
+    for index, leaf in found.leaves:
+        record = records.read(leaf)
+        stage = "" if record.stage is None else str(record.stage)
+        table.add_row(str(index), cell(record.at), cell(str(record.type)), stage, cell(record.execution))
+    show(table)
+    if found.next_index is not None:
+        click.echo(f"more: --from {found.next_index}", err=True)
+
+
+@ledger.command()
+@json_option
+@connected
+@guarded
+def checkpoint(connection: Connection) -> None:
+    """Prints the newest signed tree head: keep it, and nothing before it can be rewritten unseen."""
+    with connection.client() as client:
+        note = client.checkpoint()
+    _note("checkpoint", note)
+
+
+@ledger.command()
+@click.argument("index", type=click.IntRange(0), required=False)
+@click.option("--old-size", type=click.IntRange(1), help="A consistency proof from this size instead.")
+@click.option("--new-size", type=click.IntRange(1), help="To this size; absent: the newest checkpoint's.")
+@json_option
+@connected
+@guarded
+def proof(connection: Connection, index: int | None, old_size: int | None, new_size: int | None) -> None:
+    """Prints the proof that record INDEX is in the ledger, or that the ledger only grew since --old-size."""
+    if (index is None) == (old_size is None):
+        raise click.UsageError("give INDEX or --old-size, and not both")
+    with connection.client() as client:
+        if index is not None:
+            _note("tlog_proof", client.inclusion_proof(index))
+            return
+        found = client.consistency_proof(old_size or 0, new_size or 0)
+    hashes = [base64.b64encode(one).decode() for one in found.hashes]
+    if is_json():
+        emit({"hashes": hashes, "checkpoint": found.checkpoint})
+    else:
+        click.echo("\n".join(hashes))
+
+
+@click.group()
+def receipt() -> None:
+    """Receipts: signed, logged, and checked without the daemon."""
+
+
+@receipt.command("get")
+@click.argument("execution_id")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder to write the files to.")
+@json_option
+@connected
+@guarded
+def get(connection: Connection, execution_id: str, out: Path | None) -> None:
+    """Prints the receipt of a closed execution, or writes RESULT, receipt and proof as files."""
+    with connection.client() as client:
+        found = client.receipt(execution_id)
+        result = client.get(execution_id=execution_id).answer.result_dsse
+    if out is not None:
+        files = {RESULT_FILE: result, RECEIPT_FILE: found.receipt_dsse, PROOF_FILE: found.tlog_proof.encode()}
+        _write(out, files)
+    if is_json():
+        emit({"result_dsse": _json(result), "receipt_dsse": _json(found.receipt_dsse), "proof": found.tlog_proof})
+    elif out is None:
+        click.echo(json.dumps(_json(found.receipt_dsse), indent=2))
+        click.echo(_lines(found.tlog_proof))
+
+
+@receipt.command("verify")
+@click.argument("execution_id", required=False)
+@click.option(
+    "--dir", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Files of receipt get."
+)
+@click.option("--root", required=True, type=click.File("rb"), help="The pinned public root key, PEM.")
+@click.option("--keyset", required=True, type=click.File("rb"), help="The key set, DSSE.")
+@click.option("--action", help="The action digest that is expected.")
+@click.option("--state", type=click.Choice(["succeeded", "failed"]), help="The state that is expected.")
+@json_option
+@click.pass_context
+@guarded
+def verify(
+    context: click.Context,
+    execution_id: str | None,
+    folder: Path | None,
+    root: IO[bytes],
+    keyset: IO[bytes],
+    action: str | None,
+    state: str | None,
+) -> None:
+    """Verifies RESULT and receipt of EXECUTION_ID, or of the files in --dir, against a pinned root key."""
+    if (execution_id is None) == (folder is None):
+        raise click.UsageError("give EXECUTION_ID or --dir, and not both")
+    result, signed, tlog_proof = _from_folder(folder) if folder else _from_daemon(context, str(execution_id))
+    verdict = verify_offline.verify(
+        result=result,
+        receipt=signed,
+        proof=tlog_proof or None,
+        root=root.read(),
+        keyset=keyset.read(),
+        action=action,
+        state=state,
+    )
+    if is_json():
+        emit(verdict.document())
+    else:
+        click.echo(plain(f"{verdict.verdict}: {verdict.reason}"))
+    sys.exit(_EXITS[verdict.verdict])
+
+
+def _from_daemon(context: click.Context, execution_id: str) -> tuple[bytes, bytes, bytes]:
+    connection = context.find_object(Connection)
+    if connection is None:
+        raise click.UsageError("no connection")
+    with connection.client() as client:
+        found = client.receipt(execution_id)
+        return client.get(execution_id=execution_id).answer.result_dsse, found.receipt_dsse, found.tlog_proof.encode()
+
+
+def _from_folder(folder: Path) -> tuple[bytes, bytes, bytes]:
+    proof_file = folder / PROOF_FILE
+    proof_bytes = proof_file.read_bytes() if proof_file.exists() else b""
+    return (folder / RESULT_FILE).read_bytes(), (folder / RECEIPT_FILE).read_bytes(), proof_bytes
+
+
+def _write(out: Path, files: dict[str, bytes]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        if data:
+            (out / name).write_bytes(data)
+            click.echo(f"wrote {out / name}", err=True)
+
+
+def _note(name: str, text: str) -> None:
+    if is_json():
+        emit({name: text})
+    else:
+        click.echo(_lines(text))
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(plain, text.split("\n"))).rstrip("\n")
+
+
+def _json(data: bytes) -> object:
+    return json.loads(data) if data else None

@@ -1,0 +1,119 @@
+"""One way out: a JSON document, or text in which nothing foreign can drive the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from kblockd.approvals.quoting import escape
+from kblockd.domain.clock import rfc3339
+
+F = TypeVar("F", bound=Callable[..., Any])
+_KEY: Final = "kblockd.json"
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# These hold JSON already; as text in a document they would be unreadable.
+_JSON_FIELDS: Final = frozenset(
+    {"output_json", "arguments_json", "intent_json", "result_dsse", "receipt_dsse", "approval_dsse"}
+)
+
+
+def json_option(command: F) -> F:
+    """``--json`` for a command; ``is_json`` tells what was chosen."""
+
+    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            context.meta[_KEY] = True
+
+    decorated: F = click.option(
+        "--json", is_flag=True, expose_value=False, callback=remember, help="One JSON document on standard output."
+    )(command)
+    return decorated
+
+
+def is_json() -> bool:
+    """Whether ``--json`` was given."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get(_KEY))
+
+
+def emit(value: Any) -> None:
+    """The document: ASCII only, keys sorted."""
+    click.echo(json.dumps(document(value), sort_keys=True, indent=2))
+
+
+def emit_line(value: Any) -> None:
+    """One document a line, for streams."""
+    click.echo(json.dumps(document(value), sort_keys=True))
+
+
+def show(*parts: RenderableType) -> None:
+    """To the terminal; markup in strings is never read."""
+    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
+    for part in parts:
+        console.print(part)
+
+
+def plain(text: str) -> str:
+    """One line in which control, bidi, private and unassigned characters are escapes."""
+    return "".join(c if not _hidden(c) else escape(c) for c in text)
+
+
+def cell(text: str, style: str = "") -> Text:
+    """For tables: escaped, and never read as markup."""
+    return Text(plain(text), style=style)
+
+
+def quoted(text: str) -> Text:
+    """Foreign text in quotes that it cannot end."""
+    return Text(f'"{escape(text)}"')
+
+
+def pretty_json(data: bytes) -> str:
+    """JSON indented and in ASCII; what is none is quoted."""
+    try:
+        return json.dumps(json.loads(data), indent=2, sort_keys=True)
+    except ValueError:
+        return json.dumps(data.decode("utf-8", "replace"))
+
+
+def document(value: Any) -> Any:
+    """Dataclasses, times and bytes as JSON values."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        key = getattr(fields.pop("call", None), "key", None)
+        found = {_name(name): _member(name, member) for name, member in fields.items()}
+        return found if key is None else {**found, "key": key}
+    if isinstance(value, Mapping):
+        return {str(key): document(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [document(member) for member in value]
+    if isinstance(value, dt.datetime):
+        return rfc3339(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value
+
+
+def _name(name: str) -> str:
+    return name.removesuffix("_json")
+
+
+def _member(name: str, value: Any) -> Any:
+    if name in _JSON_FIELDS and isinstance(value, bytes):
+        try:
+            return json.loads(value) if value else None
+        except ValueError:
+            return value.decode("utf-8", "backslashreplace")
+    return document(value)
+
+
+def _hidden(character: str) -> bool:
+    return unicodedata.category(character) in _HIDDEN

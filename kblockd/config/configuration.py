@@ -1,0 +1,72 @@
+"""What the rest of the daemon gets: everything checked, resolved and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kblockd.domain.contract import ActionContract
+from kblockd.domain.principal import Principal
+from kblockd.domain.settings import Clocks, Limits
+from kblockd.upstream.model import UpstreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A Unix socket to make: absolute path, mode bits, and the id of the principal that it is."""
+
+    path: Path
+    mode: int
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loopback:
+    """A TCP port of the loopback interface without authentication; ``address`` as gRPC takes it."""
+
+    address: str
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """The decision point; ``evaluate_timeout_seconds`` bounds one question, ``memory_mib`` one worker."""
+
+    engine: str
+    dir: Path
+    evaluate_timeout_seconds: float
+    workers: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """``otlp`` is None for no export; the parents' sampled flag counts for ``trust_parent_sampling`` only."""
+
+    otlp: str | None
+    sample_ratio: float
+    trust_parent_sampling: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One checked configuration; paths are absolute. ``warnings`` must be said loudly at every start."""
+
+    file: Path
+    instance: str
+    data_dir: Path
+    origin: str
+    adapters: tuple[str, ...]
+    policy: PolicySettings
+    principals: Mapping[str, Principal]
+    listeners: tuple[Listener, ...]
+    insecure_loopback: Loopback | None
+    clocks: Clocks
+    limits: Limits
+    telemetry: TelemetrySettings
+    unpinned_tools: bool
+    failpoints: bool
+    contracts: Mapping[tuple[str, str], ActionContract]
+    upstreams: Mapping[str, UpstreamConfig]
+    warnings: tuple[str, ...]

@@ -1,0 +1,122 @@
+"""From a path to a ``Configuration``, or to every fault at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from kblockd.config import clocks, crosscheck, sources
+from kblockd.config.configuration import Configuration, Listener, Loopback, PolicySettings, TelemetrySettings
+from kblockd.config.fault import ConfigurationError, ConfigurationFault
+from kblockd.config.model import DaemonFile
+from kblockd.config.sources import SettingsModel, Source, beside
+from kblockd.domain.contract import ActionContract
+from kblockd.domain.principal import Principal
+from kblockd.domain.settings import Clocks, Limits
+from kblockd.upstream.model import UpstreamConfig
+
+
+def load(file: Path, *, check_pins: bool = True, settings_model: SettingsModel | None = None) -> Configuration:
+    """The configuration in ``file`` and in the folders that it names; raises ``ConfigurationError``.
+
+    ``check_pins`` is False only for the command that makes pins. ``settings_model`` answers the settings model of an
+    adapter (or None), so that an upstream's ``settings`` are checked here, with file and line.
+    """
+    daemon = sources.daemon_file(file)
+    faults = list(daemon.faults)
+    contracts, upstreams = _folders(daemon, faults)
+    faults.extend(fault for contract in contracts for fault in contract.faults)
+    faults.extend(fault for upstream in upstreams.values() for fault in upstream.faults)
+    if daemon.model is not None:
+        faults.extend(_between(daemon, daemon.model, contracts, upstreams, check_pins))
+    if settings_model is not None:
+        for upstream in upstreams.values():
+            faults.extend(sources.settings_faults(upstream, settings_model))
+    if faults or daemon.model is None:
+        raise ConfigurationError(faults)
+    return _configuration(
+        daemon.file,
+        daemon.model,
+        {s.model.key: s.model for s in contracts if s.model is not None},
+        {name: s.model for name, s in upstreams.items() if s.model is not None},
+    )
+
+
+def _folders(
+    daemon: Source[DaemonFile], faults: list[ConfigurationFault]
+) -> tuple[list[Source[ActionContract]], dict[str, Source[UpstreamConfig]]]:
+    """Reads both folders even when kblockd.yaml has faults, as long as it names them."""
+    named: dict[str, Any] = daemon.document.value or {}
+    contracts: list[Source[ActionContract]] = []
+    upstreams: list[Source[UpstreamConfig]] = []
+    if isinstance(named.get("actions"), str):
+        contracts, more = sources.contracts(beside(daemon.file, named["actions"]))
+        faults.extend(more)
+    if isinstance(named.get("upstreams"), str):
+        upstreams, more = sources.upstreams(beside(daemon.file, named["upstreams"]))
+        faults.extend(more)
+    return contracts, {source.file.stem: source for source in upstreams}
+
+
+def _between(
+    daemon: Source[DaemonFile],
+    model: DaemonFile,
+    contracts: list[Source[ActionContract]],
+    upstreams: dict[str, Source[UpstreamConfig]],
+    check_pins: bool,
+) -> Iterator[ConfigurationFault]:
+    yield from crosscheck.principals(daemon, model)
+    yield from crosscheck.listeners(daemon, model)
+    yield from crosscheck.adapters(daemon, model, upstreams)
+    yield from crosscheck.contracts(daemon, model, contracts, upstreams, check_pins=check_pins)
+    yield from clocks.faults(daemon, contracts)
+
+
+def _configuration(
+    file: Path,
+    model: DaemonFile,
+    contracts: dict[tuple[str, str], ActionContract],
+    upstreams: dict[str, UpstreamConfig],
+) -> Configuration:
+    loopback = model.development.insecure_loopback
+    policy = model.policy.model_dump() | {"dir": beside(file, model.policy.dir)}
+    telemetry = model.telemetry
+    return Configuration(
+        file=file.absolute(),
+        instance=model.instance,
+        data_dir=beside(file, model.data_dir),
+        origin=model.ledger.origin,
+        adapters=model.adapters,
+        policy=PolicySettings(**policy),
+        principals=MappingProxyType({p.id: Principal(**p.model_dump()) for p in model.principals}),
+        listeners=tuple(Listener(beside(file, e.unix), int(e.mode, 8), e.principal) for e in model.listeners),
+        insecure_loopback=Loopback(loopback.address, loopback.principal) if loopback else None,
+        clocks=Clocks(**model.clocks.model_dump()),
+        limits=Limits(**model.limits.model_dump()),
+        telemetry=TelemetrySettings(telemetry.otlp, telemetry.sample_ratio, frozenset(telemetry.trust_parent_sampling)),
+        unpinned_tools=model.development.unpinned_tools,
+        failpoints=model.development.failpoints,
+        contracts=MappingProxyType(contracts),
+        upstreams=MappingProxyType(upstreams),
+        warnings=tuple(_warnings(model, upstreams)),
+    )
+
+
+def _warnings(model: DaemonFile, upstreams: dict[str, UpstreamConfig]) -> Iterator[str]:
+    """What is allowed and dangerous, one sentence each."""
+    development = model.development
+    if development.insecure_loopback:
+        yield (
+            f"development.insecure_loopback: every process of this machine is {development.insecure_loopback.principal}"
+            f" on {development.insecure_loopback.address}"
+        )
+    if development.unpinned_tools:
+        yield "development.unpinned_tools: tools run whose definition nobody has reviewed"
+    if development.failpoints:
+        yield "development.failpoints: KBLOCKD_FAILPOINT can kill, fail or stall this daemon"
+    for name, upstream in sorted(upstreams.items()):
+        for network in upstream.allow_addresses:
+            if network.prefixlen == 0:
+                yield f"upstream {name}: allow_addresses holds {network}, so the address guard is off"

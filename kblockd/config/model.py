@@ -1,0 +1,142 @@
+"""The models of kblockd.yaml, key by key. Units stand in the names: _seconds, _bytes, _mib, _ratio."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+from kblockd.domain.contract.words import FROM_LIST, Name, Part, Seconds, Text, later_words
+
+
+def _owner_only(mode: str) -> str:
+    if mode[-1] != "0":
+        raise ValueError("lets everybody be the principal: who may open the socket is who calls; end the mode in 0")
+    if int(mode, 8) & 0o600 != 0o600:
+        raise ValueError("shuts out the owner; write 0600 or 0660")
+    return mode
+
+
+def _loopback(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    literal = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        loopback = ipaddress.ip_address(literal).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError("must be a loopback address and a port, such as 127.0.0.1:9300 or [::1]:9300")
+    return address
+
+
+def _endpoint(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ValueError("must be a URL such as http://127.0.0.1:4317, without a user")
+    return url
+
+
+PrincipalId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}$")]
+Mode = Annotated[str, Field(pattern=r"^0[0-7]{3}$"), AfterValidator(_owner_only)]
+Origin = Annotated[str, Field(pattern=r"^[a-z0-9.-]+(/[A-Za-z0-9._-]+)+$", max_length=128)]
+
+
+class LedgerSection(Part):
+    """The origin is the name of the log's key as well, and never changes; a restore opens the next one."""
+
+    origin: Origin
+
+
+class PolicySection(Part):
+    """The decision point. ``evaluate_timeout_seconds`` bounds one question; a time-out denies."""
+
+    engine: Annotated[Literal["embedded"], later_words("opa")]
+    dir: Text
+    evaluate_timeout_seconds: Annotated[float, Field(gt=0, le=10)]
+    workers: Annotated[int, Field(ge=1, le=8)]
+    memory_mib: Annotated[int, Field(ge=64, le=65_536)]
+
+
+class PrincipalSection(Part):
+    """Who may call. Separation of duties compares ``owner``, the person or team behind it."""
+
+    id: PrincipalId
+    kind: Literal["agent", "person", "service"]
+    tenant: Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9_.-]{0,63})$")]
+    owner: Annotated[str, Field(pattern=r"^\S{1,128}$")]
+    roles: Annotated[tuple[Name, ...], FROM_LIST]
+    organization: Annotated[str, Field(max_length=128)] = ""
+
+
+class ListenerSection(Part):
+    """A Unix socket is its principal: whoever may open it calls as that principal."""
+
+    unix: Annotated[str, Field(min_length=1)]
+    mode: Mode
+    principal: PrincipalId
+
+
+class ClocksSection(Part):
+    """``kblockd.domain.settings.Clocks`` as written; C3 is held by ``kblockd.config.clocks``."""
+
+    lease_ttl_seconds: Seconds
+    heartbeat_seconds: Seconds
+    close_after_seconds: Seconds
+    sweep_seconds: Annotated[int, Field(ge=1, le=240)]
+    reconcile_seconds: Seconds
+    skew_seconds: Seconds
+    approval_ttl_seconds: Seconds
+    client_wait_seconds: Seconds
+
+
+class LimitsSection(Part):
+    """``kblockd.domain.settings.Limits`` as written."""
+
+    executions: Annotated[int, Field(ge=1, le=10_000)]
+    pending_approvals_per_agent: Annotated[int, Field(ge=1, le=10_000)]
+    arguments_bytes: Annotated[int, Field(ge=1, le=1_048_576)]
+    response_bytes: Annotated[int, Field(ge=1024, le=1_048_576)]
+    free_space_mib: Annotated[int, Field(ge=1, le=1_048_576)]
+
+
+class TelemetrySection(Part):
+    """``otlp``: where traces go, null for nowhere. ``trust_parent_sampling``: principals whose sampled flag counts."""
+
+    otlp: Annotated[str, AfterValidator(_endpoint)] | None
+    sample_ratio: Annotated[float, Field(ge=0, le=1)]
+    trust_parent_sampling: Annotated[tuple[PrincipalId, ...], FROM_LIST]
+
+
+class InsecureLoopback(Part):
+    """A TCP port without authentication: every process of this machine is the principal."""
+
+    address: Annotated[str, AfterValidator(_loopback)]
+    principal: PrincipalId
+
+
+class DevelopmentSection(Part):
+    """Off in production; what is on is said loudly at every start."""
+
+    insecure_loopback: InsecureLoopback | None
+    unpinned_tools: bool
+    failpoints: bool
+
+
+class DaemonFile(Part):
+    """The whole of kblockd.yaml. Every key is written: nothing of this file is left to a default that may change."""
+
+    instance: Name
+    data_dir: Text
+    ledger: LedgerSection
+    actions: Text
+    upstreams: Text
+    adapters: Annotated[tuple[Name, ...], FROM_LIST, Field(min_length=1)]
+    policy: PolicySection
+    principals: Annotated[tuple[PrincipalSection, ...], FROM_LIST, Field(min_length=1)]
+    listeners: Annotated[tuple[ListenerSection, ...], FROM_LIST]
+    clocks: ClocksSection
+    limits: LimitsSection
+    telemetry: TelemetrySection
+    development: DevelopmentSection

@@ -1,0 +1,123 @@
+"""The three kinds of files, each read into a document and a model, with every fault of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from kblockd.config.document import Document, read
+from kblockd.config.fault import ConfigurationFault, Place
+from kblockd.config.model import DaemonFile
+from kblockd.domain.contract import ActionContract, InvalidContract
+from kblockd.domain.contract.parse import parse_model
+from kblockd.upstream.model import UpstreamConfig
+
+Model = TypeVar("Model", bound=BaseModel)
+SettingsModel = Callable[[str], type[BaseModel] | None]
+
+_UPSTREAM_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Generic[Model]):
+    """One file: its document, its model (None when it has faults) and those faults."""
+
+    document: Document
+    model: Model | None
+    faults: tuple[ConfigurationFault, ...]
+
+    @property
+    def file(self) -> Path:
+        """The path of the file."""
+        return self.document.file
+
+
+def daemon_file(file: Path) -> Source[DaemonFile]:
+    """kblockd.yaml."""
+    return _source(DaemonFile, read(file))
+
+
+def contracts(folder: Path) -> tuple[list[Source[ActionContract]], list[ConfigurationFault]]:
+    """Every ``*.yaml`` of the folder, and the faults of the folder itself."""
+    files, faults = _files(folder)
+    return [_source(ActionContract, read(file)) for file in files], faults
+
+
+def upstreams(folder: Path) -> tuple[list[Source[UpstreamConfig]], list[ConfigurationFault]]:
+    """Every ``*.yaml`` of the folder; the name of an upstream is the file's."""
+    files, faults = _files(folder)
+    for file in files:
+        if not _UPSTREAM_NAME.fullmatch(file.stem):
+            message = "is no name for an upstream"
+            faults.append(ConfigurationFault(Place(file, 1, 1), (), message, "use a-z, 0-9, - and _"))
+    found = [_source(UpstreamConfig, read(file), as_json=True) for file in files]
+    return [_resolved(source) for source in found], faults
+
+
+def settings_faults(source: Source[UpstreamConfig], settings_model: SettingsModel) -> Iterator[ConfigurationFault]:
+    """What the adapter's own model says of ``settings``, at the lines of the upstream's file."""
+    if source.model is None or (model := settings_model(source.model.adapter)) is None:
+        return
+    try:
+        parse_model(model, dict(source.model.settings), as_json=True)
+    except InvalidContract as error:
+        for fault in error.faults:
+            yield source.document.fault(("settings", *fault.path), fault.message, fault.next_step)
+
+
+def beside(file: Path, path: str | Path) -> Path:
+    """A relative path is relative to the file in which it is written."""
+    return file.parent.absolute() / path
+
+
+def _source(model: type[Model], document: Document, *, as_json: bool = False) -> Source[Model]:
+    if document.value is None:
+        return Source(document, None, document.faults)
+    parsed: Model | None = None
+    faults = list(document.faults)
+    try:
+        parsed = parse_model(model, document.value, as_json=as_json)
+    except InvalidContract as error:
+        faults += [document.fault(f.path, f.message, f.next_step) for f in error.faults]
+    return Source(document, None if faults else parsed, tuple(faults))
+
+
+def _files(folder: Path) -> tuple[list[Path], list[ConfigurationFault]]:
+    try:
+        names = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+        return [], [ConfigurationFault(Place(folder, 1, 1), (), message, "correct the path in the configuration")]
+    faults = [
+        ConfigurationFault(Place(path, 1, 1), (), "is never read", "name it *.yaml, or move it elsewhere")
+        for path in names
+        if path.suffix in (".yml", ".json")
+    ]
+    files = [path for path in names if path.suffix == ".yaml"]
+    if not files:
+        message = "holds no *.yaml"
+        faults.append(ConfigurationFault(Place(folder, 1, 1), (), message, "write one, or correct the path"))
+    return files, faults
+
+
+def _resolved(source: Source[UpstreamConfig]) -> Source[UpstreamConfig]:
+    upstream = source.model
+    if upstream is None:
+        return source
+    ca_file = beside(source.file, upstream.tls.ca_file) if upstream.tls.ca_file else None
+    credentials = {name: _absolute(source.file, value) for name, value in upstream.credentials.model_dump().items()}
+    changes: dict[str, Any] = {
+        "tls": upstream.tls.model_copy(update={"ca_file": ca_file}),
+        "credentials": upstream.credentials.model_copy(update=credentials),
+    }
+    return Source(source.document, upstream.model_copy(update=changes), source.faults)
+
+
+def _absolute(file: Path, reference: str) -> str:
+    scheme, _, path = reference.partition(":")
+    return f"file:{beside(file, path)}" if scheme == "file" else reference

@@ -1,0 +1,380 @@
+"""The composition root: the only place where concrete parts meet. One exit stack opens them and closes them in reverse.
+
+The order of the start: configuration, keys, store (its lock is what makes this the one daemon), activations, upstreams,
+policy, and only then the sockets. The order of the stop: no new calls, runs end, the store closes last but for traces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from kblockd.approvals.service import Approvals
+from kblockd.config import Configuration, ConfigurationError, load
+from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.failpoints import Failpoints, NoFailpoints
+from kblockd.domain.fold import fold
+from kblockd.domain.records import read
+from kblockd.evidence.errors import KeysRefused
+from kblockd.evidence.keyring import KeyRing
+from kblockd.execution.activate import Activation
+from kblockd.execution.changes import Changes
+from kblockd.execution.late import LateOutcomes
+from kblockd.execution.leases import Leases
+from kblockd.execution.parts import Instance, Parts
+from kblockd.execution.service import Executions
+from kblockd.execution.supervisor import Supervisor
+from kblockd.execution.sweeper import Sweeper
+from kblockd.failpoints import EnvironmentFailpoints
+from kblockd.ledger import start as ledger_start
+from kblockd.ledger.ledger import Ledger
+from kblockd.ledger.merkle import MerkleTree
+from kblockd.ledger.verify import Report, verify
+from kblockd.policy.bundle import Bundle
+from kblockd.policy.embedded import EmbeddedEngine
+from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.pool import EmbeddedLimits
+from kblockd.policy.reload import PolicyFolder
+from kblockd.rpc.identity import Listener, LoopbackListener, UnixListener
+from kblockd.rpc.server import RpcServer
+from kblockd.rpc.sockets import UnsafeSocket
+from kblockd.store.database import look
+from kblockd.store.head import read_head
+from kblockd.store.protocol import StoreFailed, StoreRefused
+from kblockd.store.rocks import RocksStore
+from kblockd.system import RandomIds, SystemClock, boot_id
+from kblockd.telemetry import contract as spans
+from kblockd.telemetry.sampling import Sampling
+from kblockd.telemetry.setup import set_up_logging
+from kblockd.telemetry.tracing import Tracing, open_tracing
+from kblockd.upstream.catalog import CatalogError, Upstreams, load_plugins, open_upstreams
+from kblockd.watchdog import Watchdog
+
+EXIT_REFUSED = 1
+EXIT_FAILED = 75
+GRACE_SECONDS = 20.0
+POLICY_POLL_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+_TASKS: set[asyncio.Task[Any]] = set()  # asyncio keeps weak references only
+
+
+class Ending:
+    """Why and when the daemon ends; ``failed`` is empty for an orderly stop."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.failed = ""
+        self.distrusted = ""
+
+    def fail(self, reason: str) -> None:
+        """The process must end: what is on disk decides, not what is in memory."""
+        _log.critical("the daemon must end: %s", reason)
+        self.failed = self.failed or reason
+        self.event.set()
+
+    def distrust(self, reason: str) -> None:
+        """Not serving any more, but kept for a look: the ledger is not what it should be."""
+        _log.critical("NOT_SERVING: %s; run `kblockd ledger verify` and restore from a backup", reason)
+        self.distrusted = self.distrusted or reason
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A daemon that serves."""
+
+    configuration: Configuration
+    rpc: RpcServer
+    parts: Parts
+    supervisor: Supervisor
+    policy: PolicyFolder
+    ending: Ending
+
+
+def run(config: Path) -> int:
+    """``kblockd serve``: until SIGTERM or SIGINT. Returns the exit code: 0, 1 refused to start, 75 failed."""
+    set_up_logging()
+    try:
+        return uvloop.run(_serve(config))
+    except (ConfigurationError, CatalogError, KeysRefused, StoreRefused, UnsafeSocket) as refused:
+        print(f"kblockd refuses to start:\n{refused}", file=sys.stderr)
+        return EXIT_REFUSED
+
+
+async def _serve(config: Path) -> int:
+    async with open_daemon(load_checked(config)) as daemon:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, daemon.ending.event.set)
+        loop.add_signal_handler(signal.SIGHUP, lambda: _spawn(daemon.policy.reload()))
+        _log.info("serving on %s", ", ".join(daemon.rpc.targets))
+        await daemon.ending.event.wait()
+        _log.info("stopping")
+    return EXIT_FAILED if daemon.ending.failed else 0
+
+
+def load_checked(config: Path) -> Configuration:
+    """The configuration with the plugins' settings checked; raises ``ConfigurationError`` or ``CatalogError``."""
+    plugins = load_plugins(load(config).adapters)
+    return load(config, settings_model=lambda name: plugins[name].settings_model if name in plugins else None)
+
+
+@asynccontextmanager
+async def open_daemon(configuration: Configuration) -> AsyncIterator[Daemon]:
+    """Everything open and serving; closed in reverse. Raises what refuses a start, naming the next step."""
+    for warning in configuration.warnings:
+        _log.warning("%s", warning)
+    async with AsyncExitStack() as stack:
+        yield await _compose(configuration, stack)
+
+
+async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemon:
+    """In the order of the start; what fails here closes what was opened before it."""
+    ids, ending = RandomIds(), Ending()
+    tracing = _tracing(configuration, ids)
+    stack.push_async_callback(tracing.aclose)  # after the ledger is closed: a black hole must not delay it
+    keys = KeyRing.load(configuration.data_dir / "keys")
+    failpoints = _failpoints(configuration)
+    store = await _open_store(configuration, failpoints, ending)
+    stack.push_async_callback(store.close)
+    clock = SystemClock(await _last_record(store))
+    activation = Activation(store, clock)
+    stack.push_async_callback(_record_stop, activation, store.incarnation)
+    await _activate(configuration, activation, store, keys)
+    upstreams = await stack.enter_async_context(_upstreams(configuration, clock))
+    engine = EmbeddedEngine(_policy_limits(configuration), clock, ids)
+    stack.push_async_callback(engine.close)
+    parts = _parts(configuration, store, engine, upstreams, keys, clock, ids, failpoints)
+    supervisor = Supervisor(parts, tracing.begin, tracing.finish)
+    rpc = _rpc(configuration, parts, supervisor, tracing)
+    policy = _policy_folder(configuration, engine, clock, activation)
+    await policy.reload()
+    watchdog = Watchdog(asyncio.get_running_loop(), configuration.clocks.lease_ttl_seconds)
+    watchdog.start()
+    stack.callback(watchdog.stop)
+    stack.push_async_callback(supervisor.stop, GRACE_SECONDS)
+    await rpc.start()
+    stack.push_async_callback(rpc.stop, GRACE_SECONDS)
+    sweeper = Sweeper(parts, supervisor)
+    for work in (parts.leases.beat(), sweeper.run(), policy.run(), _say_serving(engine, rpc, ending)):
+        stack.push_async_callback(_cancel, _spawn(work))
+    if not store.clean:
+        stack.push_async_callback(_cancel, _spawn(_verify(configuration, ending)))
+    return Daemon(configuration, rpc, parts, supervisor, policy, ending)
+
+
+async def _open_store(configuration: Configuration, failpoints: Failpoints, ending: Ending) -> RocksStore:
+    return await RocksStore.open(
+        configuration.data_dir,
+        fold=fold,
+        tree=MerkleTree(),
+        failpoints=failpoints,
+        on_failure=ending.fail,
+        inspect=ledger_start.inspect(fold),
+    )
+
+
+async def _activate(configuration: Configuration, activation: Activation, store: RocksStore, keys: KeyRing) -> None:
+    await activation.started(store.incarnation, configuration.instance, version("kblockd"), clean=store.clean)
+    await activation.keys(keys)
+    await activation.principals(configuration.principals)
+    await activation.contracts(configuration.contracts)
+    await activation.upstreams(configuration.upstreams)
+
+
+def _parts(
+    configuration: Configuration,
+    store: RocksStore,
+    engine: EmbeddedEngine,
+    upstreams: Upstreams,
+    keys: KeyRing,
+    clock: SystemClock,
+    ids: RandomIds,
+    failpoints: Failpoints,
+) -> Parts:
+    clocks = configuration.clocks
+    return Parts(
+        store=store,
+        ledger=Ledger(store, configuration.origin, lambda: [keys.log]),
+        engine=engine,
+        upstreams=upstreams,
+        contracts=configuration.contracts,
+        principals=configuration.principals,
+        keys=keys,
+        leases=Leases(
+            clock, store.incarnation, clocks.lease_ttl_seconds, clocks.heartbeat_seconds, clocks.skew_seconds
+        ),
+        late=LateOutcomes(),
+        changes=Changes(),
+        clock=clock,
+        ids=ids,
+        failpoints=failpoints,
+        clocks=clocks,
+        limits=configuration.limits,
+        instance=Instance(configuration.instance, version("kblockd"), boot_id(), configuration.origin),
+        free_bytes=store.free_bytes,
+        unpinned_tools=configuration.unpinned_tools,
+    )
+
+
+def _upstreams(configuration: Configuration, clock: SystemClock) -> AbstractAsyncContextManager[Upstreams]:
+    return open_upstreams(
+        configuration.upstreams,
+        load_plugins(configuration.adapters),
+        max_response_bytes=configuration.limits.response_bytes,
+        clock=clock.monotonic,
+    )
+
+
+def _rpc(configuration: Configuration, parts: Parts, supervisor: Supervisor, tracing: Tracing) -> RpcServer:
+    approvals = Approvals(
+        parts.store, parts.principals, parts.keys, parts.clock, parts.ids, on_decided=parts.changes.notify
+    )
+    return RpcServer(
+        _listeners(configuration),
+        Executions(parts, supervisor, tracing.finish),
+        approvals,
+        parts.ledger,
+        parts.engine,
+        parts.clock,
+        parts.ids,
+        tracing,
+        max_arguments=configuration.limits.arguments_bytes,
+    )
+
+
+def _listeners(configuration: Configuration) -> list[Listener]:
+    principals = configuration.principals
+    found: list[Listener] = [
+        UnixListener(one.path, principals[one.principal], one.mode) for one in configuration.listeners
+    ]
+    if loopback := configuration.insecure_loopback:
+        host, _, port = loopback.address.rpartition(":")
+        found.append(LoopbackListener(principals[loopback.principal], host.strip("[]"), int(port)))
+    return found
+
+
+def _policy_limits(configuration: Configuration) -> EmbeddedLimits:
+    policy = configuration.policy
+    return EmbeddedLimits(
+        evaluate_seconds=policy.evaluate_timeout_seconds, workers=policy.workers, memory_mib=policy.memory_mib
+    )
+
+
+def _policy_folder(
+    configuration: Configuration, engine: EmbeddedEngine, clock: SystemClock, activation: Activation
+) -> PolicyFolder:
+    async def activated(bundle: Bundle) -> None:
+        await activation.policy(bundle.revision, "embedded", bundle.tests, bundle.to_json())
+        _log.info("policy revision %s is in force", bundle.revision)
+
+    async def refused(error: PolicyRefused) -> None:
+        _log.error("policy refused, %s: %s", _standing(engine), error)
+        await activation.policy_refused(error.revision, len(error.faults))
+
+    return PolicyFolder(
+        engine,
+        configuration.policy.dir,
+        clock,
+        interval_seconds=POLICY_POLL_SECONDS,
+        on_activated=activated,
+        on_refused=refused,
+    )
+
+
+def _standing(engine: EmbeddedEngine) -> str:
+    status = engine.status()
+    return (
+        f"revision {status.revision} stays in force" if status.ready else "there is none in force: every call is denied"
+    )
+
+
+async def _say_serving(engine: EmbeddedEngine, rpc: RpcServer, ending: Ending) -> None:
+    """Health follows what is true: a policy is in force, and the store has not failed."""
+    while True:
+        await rpc.set_serving(engine.status().ready and not (ending.failed or ending.distrusted))
+        await asyncio.sleep(0.2)
+
+
+async def _verify(configuration: Configuration, ending: Ending) -> None:
+    """After an unclean stop: the whole ledger against its rows and tree; a difference means NOT_SERVING."""
+    report = await asyncio.to_thread(_verify_store, configuration.data_dir)
+    if report.ok:
+        _log.info("the ledger of %d records verifies after the unclean stop", report.size)
+    else:
+        ending.distrust(f"the ledger does not verify: {report.differences[0]}")
+
+
+def _verify_store(data_dir: Path) -> Report:
+    """Blocking. The head first: beside the running store the records may be ahead of it, never behind."""
+    head = read_head(data_dir / "head")
+    with look(data_dir / "store") as view:
+        return verify(view, fold, heads={head.size: head.root})
+
+
+def _tracing(configuration: Configuration, ids: RandomIds) -> Tracing:
+    telemetry = configuration.telemetry
+    sampling = Sampling(telemetry.sample_ratio, telemetry.trust_parent_sampling, os.urandom(32))
+    return open_tracing(
+        telemetry.otlp,
+        sampling,
+        ids,
+        instance=configuration.instance,
+        version=version("kblockd"),
+        configured=_vocabulary(configuration),
+    )
+
+
+def _vocabulary(configuration: Configuration) -> dict[str, set[str]]:
+    """The names that may stand in spans: those that somebody configured."""
+    contracts = configuration.contracts.values()
+    tools = {contract.tool.name for contract in contracts}
+    for contract in contracts:
+        tools |= {one.tool for one in (contract.reads.snapshot, contract.reads.verify) if one is not None}
+        tools |= {lookup.tool for lookup in contract.lookup}
+    return {
+        spans.AGENT: set(configuration.principals),
+        spans.OPERATION: {contract.operation for contract in contracts},
+        spans.ENVIRONMENT: {contract.environment for contract in contracts},
+        spans.UPSTREAM: set(configuration.upstreams),
+        spans.TOOL: tools,
+    }
+
+
+def _failpoints(configuration: Configuration) -> Failpoints:
+    text = os.environ.get("KBLOCKD_FAILPOINT", "")
+    return EnvironmentFailpoints(text) if configuration.failpoints else NoFailpoints()
+
+
+async def _last_record(store: RocksStore) -> dt.datetime | None:
+    record = await store.leaf(store.size() - 1) if store.size() else None
+    return parse_rfc3339(read(record.leaf).at) if record else None
+
+
+async def _record_stop(activation: Activation, incarnation: int) -> None:
+    with suppress(StoreFailed):
+        await activation.stopped(incarnation)
+
+
+def _spawn(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    task = asyncio.ensure_future(work)
+    _TASKS.add(task)
+    task.add_done_callback(_TASKS.discard)
+    return task
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError, Exception):
+        await task

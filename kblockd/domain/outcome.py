@@ -1,0 +1,90 @@
+"""What a call answers, free of any wire format (interfaces.md section 3)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from dataclasses import dataclass
+
+
+class CallStatus(enum.StrEnum):
+    """The statuses of ``kblock.v1.CallStatus``."""
+
+    COMPLETED = "completed"
+    UPSTREAM_ERROR = "upstream_error"
+    APPROVAL_PENDING = "approval_pending"
+    DENIED = "denied"
+    IN_PROGRESS = "in_progress"
+    HELD = "held"
+
+
+class Finding(enum.StrEnum):
+    """What a reconciliation or an operator found of the effect."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    UNPROVABLE = "unprovable"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One execution as its caller may see it; ``output_json`` holds only what the contract reveals."""
+
+    execution_id: str
+    status: CallStatus
+    state: str
+    phase: str = ""
+    result_class: str = ""
+    code: str = ""
+    detail: str = ""
+    executed: bool = False
+    consumed: bool = False
+    outcome_unknown: bool = False
+    replayed: bool = False
+    action_sha256: str = ""
+    approval_id: str = ""
+    output_json: bytes = b""
+    result_dsse: bytes = b""
+    receipt_dsse: bytes = b""
+    receipt_proof: str = ""
+    no_receipt_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageEvent:
+    """One durable record of an execution; ``stages`` are (number, microseconds) of the stages that led to it."""
+
+    ledger_index: int
+    stage: int
+    name: str
+    at: dt.datetime
+    took_microseconds: int
+    record_type: str
+    code: str
+    stages: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalView:
+    """What an approver reads; ``presented_sha256`` is the digest of everything in it but the last four fields."""
+
+    approval_id: str
+    execution_id: str
+    action_sha256: str
+    summary: str
+    arguments_json: bytes
+    requester: str
+    not_before: dt.datetime
+    not_after: dt.datetime
+    agent: str
+    operation: str
+    environment: str
+    risk_tier: str
+    upstream: str
+    tool: str
+    intent_json: bytes
+    warnings: tuple[str, ...]
+    presented_sha256: str
+    state: str
+    tenant: str
+    count: int

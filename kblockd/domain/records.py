@@ -1,0 +1,109 @@
+"""Ledger records: identifiers, codes, digests and numbers, never content (design section 1, LDG-23).
+
+A leaf is the JCS of ``{v, type, at, tenant, execution, attempt, stage, body}``; the one exception is the receipt,
+whose leaf is its DSSE payload (an in-toto Statement). What a person may have to delete is a payload row beside the
+record, under its digest, which the record names.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from kblockd.domain.canonical import canonical
+
+VERSION: Final = "kblockd.record/1"
+MAX_LEAF: Final = 65_535
+RECEIPT_PREDICATE: Final = "https://kblockd.dev/receipt/v1"
+
+
+class RecordType(enum.StrEnum):
+    """Every kind of record (interfaces.md section 5)."""
+
+    PROPOSED = "execution.proposed"
+    APPROVAL_REQUESTED = "approval.requested"
+    APPROVAL_DECIDED = "approval.decided"
+    APPROVAL_REVOKED = "approval.revoked"
+    CALL_REFUSED = "call.refused"
+    REJECTED = "execution.rejected"
+    EXPIRED = "execution.expired"
+    CANCELLED = "execution.cancelled"
+    CLAIMED = "execution.claimed"
+    SENT = "execution.sent"
+    ATTEMPT_OUTCOME = "attempt.outcome"
+    OPERATION_ACCEPTED = "operation.accepted"
+    RECONCILED = "finding.reconciled"
+    VERIFIED = "finding.verified"
+    RECOVERY_PLANNED = "recovery.planned"
+    HELD = "execution.held"
+    RESOLVED = "execution.resolved"
+    SEALED = "result.sealed"
+    DISPOSITION = "disposition"
+    LEASE_LOST = "lease.lost"
+    POLICY_ACTIVATED = "policy.activated"
+    POLICY_REFUSED = "policy.refused"
+    CONTRACT_ACTIVATED = "contract.activated"
+    UPSTREAM_ACTIVATED = "upstream.activated"
+    PRINCIPAL_CHANGED = "principal.changed"
+    KEY_ADDED = "key.added"
+    KEY_RETIRED = "key.retired"
+    KEY_REVOKED = "key.revoked"
+    STORE_PRUNED = "store.pruned"
+    STORE_RESTORED = "store.restored"
+    DAEMON_STARTED = "daemon.started"
+    DAEMON_STOPPED = "daemon.stopped"
+    RECEIPT = "receipt"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record; ``stage`` is the pipeline's number, or None outside the pipeline."""
+
+    type: RecordType
+    at: str
+    tenant: str = ""
+    execution: str = ""
+    attempt: int = 0
+    stage: int | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    def leaf(self) -> bytes:
+        """The bytes that the tree hashes; raises ValueError above ``MAX_LEAF``."""
+        data = canonical(
+            {
+                "v": VERSION,
+                "type": str(self.type),
+                "at": self.at,
+                "tenant": self.tenant,
+                "execution": self.execution,
+                "attempt": self.attempt,
+                "stage": self.stage,
+                "body": self.body,
+            }
+        )
+        if len(data) > MAX_LEAF:
+            raise ValueError(f"{self.type}: a record of {len(data)} bytes, at most {MAX_LEAF} are possible")
+        return data
+
+
+def read(leaf: bytes) -> Record:
+    """A record from its leaf; raises ValueError for bytes that are neither a record nor a receipt."""
+    document = orjson.loads(leaf)
+    if document.get("v") == VERSION:
+        return Record(
+            RecordType(document["type"]),
+            document["at"],
+            document["tenant"],
+            document["execution"],
+            document["attempt"],
+            document["stage"],
+            document["body"],
+        )
+    if document.get("predicateType") == RECEIPT_PREDICATE:
+        predicate = document["predicate"]
+        return Record(RecordType.RECEIPT, predicate["issuedAt"], execution=predicate["executionId"], stage=16)
+    raise ValueError("neither a record nor a receipt")

@@ -1,0 +1,115 @@
+"""Frozen dataclasses to the members of a statement and back, strictly.
+
+Integers travel as decimal strings, times as RFC 3339 with ``Z``, None is an absent member; names become camelCase.
+Reading refuses a missing member, an unknown one and a wrong type, and names it by its path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import functools
+import re
+import types
+import typing
+from typing import Any, TypeVar
+
+from kblockd.domain.clock import parse_rfc3339, rfc3339
+from kblockd.evidence.errors import BadStatement
+
+T = TypeVar("T")
+
+_DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")
+
+
+def write(value: Any) -> Any:
+    """JSON values of a dataclass; raises TypeError for a type that a statement cannot hold."""
+    if dataclasses.is_dataclass(value):
+        members = ((camel(f.name), getattr(value, f.name)) for f in dataclasses.fields(value))
+        return {name: write(member) for name, member in members if member is not None}
+    if isinstance(value, tuple):
+        return [write(member) for member in value]
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if value < 0:
+            raise TypeError("a statement holds no negative integer")
+        return str(value)
+    if isinstance(value, dt.datetime):
+        return rfc3339(value)
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"a statement cannot hold a {type(value).__name__}")
+
+
+def read(kind: type[T], document: Any, at: str = "") -> T:
+    """The inverse of ``write``; raises ``BadStatement``."""
+    if not isinstance(document, dict):
+        raise BadStatement(f"{at or '/'}: must be an object")
+    fields = _fields(typing.cast(Any, kind))
+    unknown = sorted(set(document) - {name for name, _, _ in fields.values()})
+    if unknown:
+        raise BadStatement(f"{at}/{unknown[0]}: unknown")
+    values: dict[str, Any] = {}
+    for attribute, (name, of, optional) in fields.items():
+        if name in document:
+            values[attribute] = _member(of, document[name], f"{at}/{name}")
+        elif optional:
+            values[attribute] = None
+        else:
+            raise BadStatement(f"{at}/{name}: missing")
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise BadStatement(f"{at or '/'}: {error}") from None
+
+
+def camel(name: str) -> str:
+    """``not_before`` to ``notBefore``."""
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+@functools.cache
+def _fields(kind: Any) -> dict[str, tuple[str, Any, bool]]:
+    """attribute → (member, type, optional)."""
+    hints = typing.get_type_hints(kind)
+    found: dict[str, tuple[str, Any, bool]] = {}
+    for field in dataclasses.fields(kind):
+        of, optional = hints[field.name], False
+        if isinstance(of, types.UnionType):
+            (of,) = (arm for arm in typing.get_args(of) if arm is not type(None))
+            optional = True
+        found[field.name] = (camel(field.name), of, optional)
+    return found
+
+
+def _member(of: Any, value: Any, at: str) -> Any:
+    if typing.get_origin(of) is tuple:
+        if not isinstance(value, list):
+            raise BadStatement(f"{at}: must be a list")
+        (item, _) = typing.get_args(of)
+        return tuple(_member(item, member, f"{at}/{position}") for position, member in enumerate(value))
+    if dataclasses.is_dataclass(of):
+        return read(typing.cast(type[Any], of), value, at)
+    if of is bool:
+        if not isinstance(value, bool):
+            raise BadStatement(f"{at}: must be true or false")
+        return value
+    if not isinstance(value, str):
+        raise BadStatement(f"{at}: must be a text")
+    return _text(of, value, at)
+
+
+def _text(of: Any, value: str, at: str) -> Any:
+    if of is int:
+        if not _DECIMAL.fullmatch(value):
+            raise BadStatement(f"{at}: must be a decimal integer in a text")
+        return int(value)
+    try:
+        if of is dt.datetime:
+            return parse_rfc3339(value)
+        return of(value) if issubclass(of, enum.Enum) else value
+    except ValueError:
+        raise BadStatement(f"{at}: {value[:64]!r} is not possible here") from None

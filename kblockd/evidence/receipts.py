@@ -1,0 +1,73 @@
+"""Statements signed and opened: the one place where a kind of statement meets the role that signs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from kblockd.domain.canonical import sha256_hex
+from kblockd.domain.signing import Signer
+from kblockd.evidence import dsse, statements
+from kblockd.evidence.jwks import KeySet, Role
+from kblockd.evidence.keyring import KeyRing
+from kblockd.evidence.statements import Approval, Disposition, Receipt, Result, SignedBy, Statement
+
+S = TypeVar("S", Result, Receipt, Approval, Disposition)
+
+ROLES: Final[dict[str, Role]] = {
+    Result.KIND: Role.RESULT,
+    Receipt.KIND: Role.RESULT,
+    Disposition.KIND: Role.RESULT,
+    Approval.KIND: Role.APPROVAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A signed statement: payload (a receipt's leaf), DSSE envelope, the payload's SHA-256 in hex, and the key id."""
+
+    payload: bytes
+    envelope: bytes
+    sha256: str
+    key_id: str
+
+
+def sign_statement(statement: Statement, signer: Signer) -> Signed:
+    """Signed by a key that the caller chose. Raises ValueError above 65,535 bytes, OSError when it fails."""
+    payload = statements.payload(statement)
+    return Signed(payload, dsse.sign(dsse.STATEMENT_TYPE, payload, signer), sha256_hex(payload), signer.key_id)
+
+
+def sign_result(result: Result, ring: KeyRing) -> Signed:
+    """RESULT (R468). Raises as ``sign_statement``."""
+    return sign_statement(result, ring.result)
+
+
+def sign_receipt(receipt: Receipt, ring: KeyRing) -> Signed:
+    """RECEIPT; ``payload`` is the leaf. Raises as ``sign_statement``."""
+    return sign_statement(receipt, ring.result)
+
+
+def sign_disposition(disposition: Disposition, ring: KeyRing) -> Signed:
+    """DISPOSITION. Raises as ``sign_statement``."""
+    return sign_statement(disposition, ring.result)
+
+
+def sign_approval(approval: Approval, ring: KeyRing) -> Signed:
+    """APPROVAL on behalf of an authenticated approver. Raises as ``sign_statement``.
+
+    One that says it is signed by its approver is refused with ValueError: the daemon's key is not theirs.
+    """
+    if approval.signed_by is not SignedBy.DAEMON:
+        raise ValueError("an approval with the approver's own key is not signed by the daemon")
+    return sign_statement(approval, ring.approval)
+
+
+def open_statement(envelope: bytes, kind: type[S], keyset: KeySet, *, index: int) -> S:
+    """The statement, once signature, role and range at this ledger index hold.
+
+    Raises ``BadEnvelope``, ``UnknownKey``, ``KeyNotValid``, ``BadSignature`` or ``BadStatement``.
+    """
+    found = dsse.verify(envelope, dsse.STATEMENT_TYPE, keyset.raw)
+    keyset.valid(found.key_id, ROLES[kind.KIND], index)
+    return statements.read(found.payload, kind)

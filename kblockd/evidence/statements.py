@@ -1,0 +1,351 @@
+"""RESULT, RECEIPT, APPROVAL and DISPOSITION as in-toto Statements v1.
+
+Frozen dataclasses go in, JCS payload bytes come out, and ``read`` takes exactly those bytes back: a member that was
+changed in type, removed or added is refused. Integers are strings, times RFC 3339 with ``Z``; an optional member is
+absent when it is None. ``predicateType`` is ``https://kblockd.dev/{result,receipt,approval,disposition}/v1``.
+Source: evidence.md, Statements; R467, R473, RCP-06.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeVar
+
+from kblockd.domain.canonical import NotCanonical, canonical, parse
+from kblockd.domain.states import ResultClass
+from kblockd.evidence import codec
+from kblockd.evidence.errors import BadStatement
+
+STATEMENT: Final = "https://in-toto.io/Statement/v1"
+MAX_PAYLOAD: Final = 65_535
+"""A receipt is a leaf, and a leaf has a uint16 length in tlog-tiles."""
+
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Sealed(enum.StrEnum):
+    """The two states in which an execution has a RESULT."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class SignedBy(enum.StrEnum):
+    """Whose key stands under an approval."""
+
+    DAEMON = "daemon"
+    APPROVER = "approver"
+
+
+class Finding(enum.StrEnum):
+    """What a disposition says (evidence.md: later findings)."""
+
+    RECONCILED = "reconciled"
+    COMPENSATED = "compensated"
+    COMPENSATION_FAILED = "compensation_failed"
+    CLOSED_BY_OPERATOR = "closed_by_operator"
+
+
+def _digests(*values: str | None) -> None:
+    for value in values:
+        if value is not None and not _HEX.fullmatch(value):
+            raise ValueError("a digest is 64 lowercase hex digits")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What was acted on, as the contract derived it; version as the upstream counts."""
+
+    type: str
+    id: str
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The principal, and how it was authenticated: by certificate, by API key, or (neither) by a local socket."""
+
+    principal: str
+    spiffe_id: str | None = None
+    cert_sha256: str | None = None
+    api_key_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamPlace:
+    """Origin as scheme://host:port; the upstream's own id of the operation when it gave one."""
+
+    origin: str
+    operation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """Digest of the caller key; whether this was answered from an upstream's own replay."""
+
+    digest: str
+    replay: bool
+
+    def __post_init__(self) -> None:
+        _digests(self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalUse:
+    """The approval that was consumed, the SHA-256 of its payload and the index of the record that consumed it."""
+
+    id: str
+    digest: str
+    consumed_index: int
+
+    def __post_init__(self) -> None:
+        _digests(self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The decision and the digest of the policy revision that made it."""
+
+    id: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Outcome, where it came from (read, operator) and the digest of what was read."""
+
+    outcome: str
+    source: str
+    digest: str | None = None
+
+    def __post_init__(self) -> None:
+        _digests(self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Bytes, media type and how it was redacted; the digest is the subject ``output``."""
+
+    size: int
+    media_type: str
+    redaction: str
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """Reference and version; never the secret or a digest of it."""
+
+    ref: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """Who sealed it."""
+
+    version: str
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The frozen outcome of an execution (R467, R468). Subjects: action, output."""
+
+    KIND: ClassVar[str] = "result"
+    SUBJECTS: ClassVar[tuple[str, ...]] = ("action", "output")
+
+    action: str
+    output_sha256: str | None
+    execution_id: str
+    tenant: str
+    caller: Caller
+    tool: str
+    tool_version: str
+    target: Target
+    state: Sealed
+    result_class: ResultClass
+    code: str
+    attempts: int
+    effect_key: str
+    upstream: UpstreamPlace
+    contract_sha256: str
+    started_at: dt.datetime
+    finished_at: dt.datetime
+    idempotency: Idempotency | None
+    approval: ApprovalUse | None
+    policy: Policy
+    verification: Verification | None
+    output: Output | None
+    credential: Credential | None
+    daemon: Daemon
+
+    def __post_init__(self) -> None:
+        _digests(self.action, self.output_sha256, self.contract_sha256)
+        if (self.output is None) != (self.output_sha256 is None):
+            raise ValueError("output and its digest come together")
+        if self.result_class is ResultClass.NONE:
+            raise ValueError("a result has a class")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEvent:
+    """One record of the execution; the index is absent for records of the receipt's own commit."""
+
+    type: str
+    leaf_hash: str
+    index: int | None = None
+
+    def __post_init__(self) -> None:
+        _digests(self.leaf_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The origin line of the log that holds the receipt."""
+
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """That a RESULT was sealed, and by which records. Subjects: result, action, approval."""
+
+    KIND: ClassVar[str] = "receipt"
+    SUBJECTS: ClassVar[tuple[str, ...]] = ("result", "action", "approval")
+
+    result: str
+    action: str
+    approval: str | None
+    execution_id: str
+    state: Sealed
+    ledger: Ledger
+    events: tuple[LedgerEvent, ...]
+    issued_at: dt.datetime
+
+    def __post_init__(self) -> None:
+        _digests(self.result, self.action, self.approval)
+        placed = [event.index for event in self.events]
+        known = [index for index in placed if index is not None]
+        if placed[: len(known)] != known or any(a >= b for a, b in itertools.pairwise(known)):
+            raise ValueError("events are in ledger order; only those of the own commit have no index")
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One approver's decision over one action digest (R473). Subject: action."""
+
+    KIND: ClassVar[str] = "approval"
+    SUBJECTS: ClassVar[tuple[str, ...]] = ("action",)
+
+    action: str
+    approval_id: str
+    approver: str
+    owner: str
+    decision: str
+    presented_sha256: str
+    max_uses: int
+    not_before: dt.datetime
+    not_after: dt.datetime
+    policy_digest: str
+    signed_by: SignedBy
+
+    def __post_init__(self) -> None:
+        _digests(self.action, self.presented_sha256)
+        if self.not_after < self.not_before:
+            raise ValueError("notAfter is before notBefore")
+
+
+@dataclass(frozen=True, slots=True)
+class Disposition:
+    """A later finding about a RESULT, which it never changes (RCP-11). Subject: result.
+
+    ``previous`` is the SHA-256 of the payload of the disposition before it; ``operator`` the principal who closed.
+    """
+
+    KIND: ClassVar[str] = "disposition"
+    SUBJECTS: ClassVar[tuple[str, ...]] = ("result",)
+
+    result: str
+    execution_id: str
+    finding: Finding
+    result_class: ResultClass
+    source: str
+    evidence_sha256: str | None
+    operator: str | None
+    previous: str | None
+    issued_at: dt.datetime
+
+    def __post_init__(self) -> None:
+        _digests(self.result, self.evidence_sha256, self.previous)
+
+
+Statement = Result | Receipt | Approval | Disposition
+S = TypeVar("S", Result, Receipt, Approval, Disposition)
+
+# The digest of the output is a subject, while ``output`` describes it in the predicate.
+_ATTRIBUTE: Final = {("result", "output"): "output_sha256"}
+
+
+def predicate_type(kind: type[Statement]) -> str:
+    """The URI of a kind of statement."""
+    return f"https://kblockd.dev/{kind.KIND}/v1"
+
+
+def payload(statement: Statement) -> bytes:
+    """JCS bytes: what is signed, and for a receipt the leaf. Raises ValueError above ``MAX_PAYLOAD`` bytes."""
+    subjects = [(name, getattr(statement, _attribute(statement.KIND, name))) for name in statement.SUBJECTS]
+    predicate = codec.write(statement)
+    for name in statement.SUBJECTS:
+        predicate.pop(codec.camel(_attribute(statement.KIND, name)), None)
+    data = canonical(
+        {
+            "_type": STATEMENT,
+            "predicateType": predicate_type(type(statement)),
+            "subject": [{"name": name, "digest": {"sha256": d}} for name, d in subjects if d is not None],
+            "predicate": predicate,
+        }
+    )
+    if len(data) > MAX_PAYLOAD:
+        raise ValueError(f"a {statement.KIND} of {len(data)} bytes, at most {MAX_PAYLOAD} are possible")
+    return data
+
+
+def read(data: bytes, kind: type[S]) -> S:
+    """The statement behind a payload; raises ``BadStatement`` for anything that ``payload`` would not have written."""
+    try:
+        document = parse(data, max_bytes=MAX_PAYLOAD)
+    except NotCanonical as error:
+        raise BadStatement(f"not JSON that can be trusted: {error}") from None
+    if set(document) != {"_type", "predicateType", "subject", "predicate"}:
+        raise BadStatement("/: must hold exactly _type, predicateType, subject, predicate")
+    if document["_type"] != STATEMENT or document["predicateType"] != predicate_type(kind):
+        raise BadStatement(f"/predicateType: not a {kind.KIND} of version 1")
+    predicate = document["predicate"]
+    if not isinstance(predicate, dict):
+        raise BadStatement("/predicate: must be an object")
+    subjects = _subjects(document["subject"], kind)
+    clash = subjects.keys() & predicate.keys()
+    if clash:
+        raise BadStatement(f"/predicate/{min(clash)}: unknown")
+    statement = codec.read(kind, {**predicate, **subjects})
+    if payload(statement) != data:
+        raise BadStatement("the payload is not in canonical form")
+    return statement
+
+
+def _attribute(kind: str, subject: str) -> str:
+    return _ATTRIBUTE.get((kind, subject), subject)
+
+
+def _subjects(value: Any, kind: type[Statement]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for position, subject in enumerate(value if isinstance(value, list) else [None]):
+        shape = isinstance(subject, dict) and set(subject) == {"name", "digest"} and isinstance(subject["digest"], dict)
+        if not shape or set(subject["digest"]) != {"sha256"} or subject["name"] not in kind.SUBJECTS:
+            raise BadStatement(f"/subject/{position}: not a subject of a {kind.KIND}")
+        found[codec.camel(_attribute(kind.KIND, subject["name"]))] = subject["digest"]["sha256"]
+    return found

@@ -1,0 +1,97 @@
+"""One action as it was agreed: what stage 3 decided on, what an approval binds, what every later stage uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kblockd.domain.contract import ActionContract, EffectiveLimits
+from kblockd.domain.envelope import Envelope
+from kblockd.domain.principal import Principal
+from kblockd.execution.journal import Journal
+from kblockd.telemetry.recorder import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What comes in: an authenticated principal and its envelope."""
+
+    caller: Principal
+    envelope: Envelope
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """After stage 1: the call is well-formed, and everything that follows from it alone is derived."""
+
+    caller: Principal
+    envelope: Envelope
+    trace: Trace
+    contract: ActionContract
+    args: Any
+    args_sha256: str
+    target: Mapping[str, str]
+    intent: Any
+    fingerprint: str
+    caller_key: str  # digest, or empty for a keyless call
+    twin: str
+    limits: EffectiveLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """After stage 3, or loaded again from the ledger's payloads: the same values either way."""
+
+    execution_id: str
+    tenant: str
+    agent: str
+    requester: str
+    environment: str
+    operation: str
+    contract: ActionContract
+    envelope: Mapping[str, Any]  # the document that policies see; pins and bounds as they came
+    args: Any
+    args_sha256: str
+    target: Mapping[str, str]
+    intent: Any
+    twin: str
+    fingerprint: str
+    caller_key: str
+    limits: EffectiveLimits
+    tool_version: str
+    definition_sha256: str
+    action_sha256: str
+    origin: str
+    effect: str  # what stage 3 decided: require_approval, allow or observe
+    observe_until: str
+    not_after: str
+
+    @property
+    def upstream(self) -> str:
+        """Name of the upstream that has the effect."""
+        return self.contract.tool.upstream
+
+    @property
+    def tool(self) -> str:
+        """Name of the tool that has the effect."""
+        return self.contract.tool.name
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An execution that may go on: its action and its journal. ``attempt`` is the one that is being made."""
+
+    action: Action
+    journal: Journal
+    attempt: int
+    again: bool  # consumed before: 9r
+    fresh_describe: bool  # stage 3 described the tool just now, without a wait in between
+    deadline: float = math.inf  # monotonic seconds: no attempt after it; known once consumed
+
+    @property
+    def trace(self) -> Trace:
+        """The execution's trace."""
+        return self.journal.trace

@@ -1,0 +1,109 @@
+"""Stage 1: is the call well-formed, and what follows from it alone: contract, target, intent, digests, limits."""
+
+from __future__ import annotations
+
+from kblockd.domain import keys
+from kblockd.domain.canonical import NotCanonical, canonical, parse, reparse, sha256_hex
+from kblockd.domain.contract import ActionContract, check_arguments, derive_intent, derive_target, tighten
+from kblockd.domain.envelope import Envelope, check_shape
+from kblockd.domain.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
+from kblockd.execution import pins
+from kblockd.execution.action import Admitted, Call
+from kblockd.execution.parts import Parts
+from kblockd.execution.stages import Stage, stage
+
+
+@stage(Stage.ADMIT)
+async def admit(parts: Parts, call: Call) -> Admitted:
+    """Raises ``InvalidArgument`` (nothing recorded) or ``FailedPrecondition`` for an identity or binding pin."""
+    envelope, caller = call.envelope, call.caller
+    check_shape(envelope)
+    contract = _contract(parts, envelope)
+    if caller.tenant == "*":
+        raise PermissionDenied(
+            Reason.PERMISSION_DENIED,
+            "a principal of all tenants cannot execute: an action belongs to one tenant",
+            next_step="call as a principal of the tenant",
+        )
+    pins.check_identity(envelope, caller)
+    pins.check_binding(envelope, upstream=contract.tool.upstream, tool=contract.tool.name)
+    try:
+        text = canonical(parse(envelope.arguments_json, max_bytes=parts.limits.arguments_bytes))
+    except NotCanonical as error:
+        raise InvalidArgument.field(f"envelope.arguments_json{error.at}", str(error)) from None
+    # What is executed is the canonical form parsed again, never the bytes that came.
+    args, args_sha256 = reparse(text), sha256_hex(text)
+    if envelope.arguments_sha256 and envelope.arguments_sha256 != args_sha256:
+        raise FailedPrecondition(
+            Reason.PIN_MISMATCH,
+            f"envelope.arguments_sha256 is not the digest of the canonical arguments ({args_sha256}). "
+            "Nothing was executed or consumed.",
+            next_step="compute it over the RFC 8785 form, or leave it out",
+        )
+    check_arguments(contract, args)
+    aim = derive_target(contract, args)
+    _check_target(envelope, aim)
+    deed = derive_intent(contract, args)
+    _check_key(contract, envelope)
+    where = {"tenant": caller.tenant, "agent": caller.id}
+    return Admitted(
+        caller=caller,
+        envelope=envelope,
+        trace=call.trace,
+        contract=contract,
+        args=args,
+        args_sha256=args_sha256,
+        target=aim,
+        intent=deed,
+        fingerprint=keys.fingerprint(
+            **where,
+            environment=contract.environment,
+            operation=contract.operation,
+            tool=contract.tool.name,
+            target=aim,
+            args=args,
+        ),
+        caller_key=keys.caller_key(**where, key=envelope.caller_key) if envelope.has_caller_key else "",
+        twin=keys.twin(
+            tenant=caller.tenant,
+            upstream=contract.tool.upstream,
+            tool=contract.tool.name,
+            target=aim,
+            intent=deed,
+        ),
+        limits=tighten(contract, envelope),
+    )
+
+
+def _contract(parts: Parts, envelope: Envelope) -> ActionContract:
+    contract = parts.contracts.get((envelope.operation, envelope.environment))
+    if contract is None:
+        known = sorted(operation for operation, _ in parts.contracts)
+        raise InvalidArgument.field(
+            "envelope.operation",
+            f"no action contract for {envelope.operation!r} in environment {envelope.environment!r}; "
+            f"known: {', '.join(known) or 'none'}",
+            reason=Reason.UNKNOWN_TOOL,
+        )
+    return contract
+
+
+def _check_target(envelope: Envelope, aim: dict[str, str]) -> None:
+    if envelope.target.id != aim["id"] or envelope.target.type not in ("", aim["type"]):
+        raise InvalidArgument.field(
+            "envelope.target",
+            f"names {envelope.target.type or aim['type']} {envelope.target.id!r}, "
+            f"but the arguments name {aim['type']} {aim['id']!r}",
+        )
+
+
+def _check_key(contract: ActionContract, envelope: Envelope) -> None:
+    if contract.execution.require_idempotency_key and not envelope.has_caller_key:
+        raise InvalidArgument.field("envelope.caller_key", "is required by the action contract")
+    if envelope.compensation_ref:
+        raise FailedPrecondition(
+            Reason.PIN_MISMATCH,
+            "envelope.compensation_ref names a compensation, but the action contract has none. "
+            "Nothing was executed or consumed.",
+            next_step="leave it out",
+        )

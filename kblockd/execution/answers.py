@@ -1,0 +1,166 @@
+"""What a caller may see of an execution: its outcome, with the revealed part of the output, and its events."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kblockd.domain import rows
+from kblockd.domain.canonical import canonical
+from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.contract import reveal
+from kblockd.domain.outcome import CallStatus, Outcome, StageEvent
+from kblockd.domain.records import read
+from kblockd.domain.states import ResultClass, State
+from kblockd.execution.load import load_action, value_of
+from kblockd.execution.parts import Parts
+from kblockd.execution.stages import Stage
+from kblockd.store.protocol import Row
+
+_STATUS: Final = {
+    State.SUCCEEDED: CallStatus.COMPLETED,
+    State.FAILED: CallStatus.UPSTREAM_ERROR,
+    State.PENDING_APPROVAL: CallStatus.APPROVAL_PENDING,
+    State.APPROVED: CallStatus.APPROVAL_PENDING,
+    State.REJECTED: CallStatus.DENIED,
+    State.EXPIRED: CallStatus.DENIED,
+    State.CANCELLED: CallStatus.DENIED,
+    State.HELD: CallStatus.HELD,
+    State.EXECUTING: CallStatus.IN_PROGRESS,
+    State.PROPOSED: CallStatus.IN_PROGRESS,
+}
+_SENTENCES: Final = {
+    State.PENDING_APPROVAL: "waits for an approval; when it is given, repeat the identical call",
+    State.APPROVED: "approved and not consumed; repeat the identical call to run it",
+    State.EXPIRED: "the time to approve or to run it has passed; nothing ran",
+    State.CANCELLED: "the action is void; nothing ran",
+    State.HELD: "an operator must resolve it; the effect may exist",
+    State.EXECUTING: "still executing; repeat the identical call to wait on",
+}
+_UNKNOWN: Final = "sent, no valid answer; the upstream may have acted"
+_BEFORE_EFFECT: Final = (ResultClass.NOT_STARTED, ResultClass.FAILED_BEFORE_SIDE_EFFECT)
+
+
+async def outcome(parts: Parts, row: Row, *, replayed: bool = False) -> Outcome:
+    """The outcome of one execution, from its row and payloads."""
+    state = State(row["state"])
+    sealed = state in (State.SUCCEEDED, State.FAILED)
+    marked = bool(row["marker"])
+    proof, receipt, missing = await _receipt(parts, row) if sealed else ("", b"", "")
+    return Outcome(
+        execution_id=row["id"],
+        status=_STATUS[state],
+        state=str(state),
+        phase=row["phase"],
+        result_class=row["result_class"],
+        code=_code(row, state),
+        detail=await _detail(parts, row, state),
+        executed=marked and row["result_class"] not in _BEFORE_EFFECT,
+        consumed=bool(row.get("claimed_at")),
+        outcome_unknown=row["result_class"] == ResultClass.UNKNOWN_OUTCOME,
+        replayed=replayed,
+        action_sha256=row["action_sha256"],
+        approval_id=row["approval_id"],
+        output_json=await _revealed(parts, row) if state is State.SUCCEEDED else b"",
+        result_dsse=await _aux(parts, row.get("sealed_index")) if sealed else b"",
+        receipt_dsse=receipt,
+        receipt_proof=proof,
+        no_receipt_reason=missing,
+    )
+
+
+async def events(parts: Parts, row: Row, after_index: int | None = None) -> list[StageEvent]:
+    """The durable records of an execution in order, those after ``after_index`` only."""
+    found = []
+    for index in row["records"]:
+        if after_index is not None and index <= after_index:
+            continue
+        record = await parts.store.leaf(index)
+        if record is not None:
+            found.append(_event(index, record.leaf))
+    return found
+
+
+def _event(index: int, leaf: bytes) -> StageEvent:
+    record = read(leaf)
+    stages = tuple((int(stage), int(us)) for stage, us in record.body.get("stages", ()))
+    return StageEvent(
+        ledger_index=index,
+        stage=record.stage or 0,
+        name=Stage(record.stage).word if record.stage is not None else "",
+        at=parse_rfc3339(record.at),
+        took_microseconds=sum(us for _, us in stages),
+        record_type=str(record.type),
+        code=_event_code(record.body),
+        stages=stages,
+    )
+
+
+def _event_code(body: Any) -> str:
+    for key in ("wire_code", "code", "verdict", "finding", "recovery", "effect", "class"):
+        if body.get(key):
+            return str(body[key])
+    return ""
+
+
+def _code(row: Row, state: State) -> str:
+    if state is State.FAILED:
+        return str(row.get("wire_code") or row["code"])
+    if state is State.EXPIRED:
+        return "TASK_EXPIRED"
+    if state is State.SUCCEEDED:
+        return ""
+    if state in (State.EXECUTING, State.PROPOSED):
+        return "EXECUTION_IN_PROGRESS"
+    return str(row["code"])
+
+
+async def _detail(parts: Parts, row: Row, state: State) -> str:
+    """The precise code stands in front of the recorded detail (R665)."""
+    if state in _SENTENCES:
+        return _SENTENCES[state]
+    if state is State.REJECTED:
+        why = await value_of(parts, row["id"], row["reasons_sha256"]) or []
+        return "; ".join(f"{r['code']}: {r['message']}" for r in why)[:2000] or "denied"
+    if state is State.FAILED:
+        said = await _sealed_detail(parts, row)
+        unknown = f" ({_UNKNOWN})" if row["result_class"] == ResultClass.UNKNOWN_OUTCOME else ""
+        return f"{row.get('wire_code') or row['code']}: {said}{unknown}"
+    return await _sealed_detail(parts, row)
+
+
+async def _sealed_detail(parts: Parts, row: Row) -> str:
+    index = row.get("sealed_index")
+    record = await parts.store.leaf(index) if index is not None else None
+    if record is None:
+        return ""
+    said = await value_of(parts, row["id"], str(read(record.leaf).body.get("detail_sha256", "")))
+    return str(said or "")
+
+
+async def _revealed(parts: Parts, row: Row) -> bytes:
+    action = await load_action(parts, row)
+    document: dict[str, Any] = {}
+    for name, digest in (("output", row.get("output_sha256")), ("snapshot", row.get("snapshot_sha256"))):
+        value = await value_of(parts, row["id"], str(digest or ""))
+        if value is not None:
+            document[name] = value
+    return canonical(reveal(action.contract, document))
+
+
+async def _aux(parts: Parts, index: Any) -> bytes:
+    record = await parts.store.leaf(index) if index is not None else None
+    return record.aux if record else b""
+
+
+async def _receipt(parts: Parts, row: Row) -> tuple[str, bytes, str]:
+    """(proof, DSSE, reason for their absence): C31."""
+    found = await parts.store.get(rows.receipt(row["id"]))
+    if found is None:
+        return "", b"", "the execution was closed without a receipt"
+    index = found[1]["index"]
+    envelope = await _aux(parts, index)
+    try:
+        proof = await parts.ledger.proof(index)
+    except OSError:
+        return "", envelope, "the log key cannot be used just now; ask for the proof later"
+    return proof.text(), envelope, ""

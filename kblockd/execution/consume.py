@@ -1,0 +1,179 @@
+"""Stage 9: the consumption, one commit. What is used up here stays used up, whatever the upstream does (R111 to R119).
+
+Approval used, twin row claimed if absent, target locked, lease bound, effect key derived; conditioned on every row
+version that stages 5 to 8 relied on and on the policy revision that stage 8 evaluated. Another attempt, and an
+execution found consumed without a marker, come here as 9r: a new fence, the same consumption and effect key.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kblockd.domain import keys, rows
+from kblockd.domain.clock import parse_rfc3339, rfc3339
+from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, ResourceExhausted
+from kblockd.domain.records import RecordType
+from kblockd.execution.action import Action, Run
+from kblockd.execution.journal import Entry, payload
+from kblockd.execution.leases import Lease, busy
+from kblockd.execution.parts import Parts
+from kblockd.execution.preconditions import Checked
+from kblockd.execution.preflight import Preflighted
+from kblockd.execution.replay import unresolved
+from kblockd.execution.stages import Stage, stage
+from kblockd.store.protocol import Absent, AtMost, AtVersion, Condition, Conflict, Payload, Row
+from kblockd.telemetry.recorder import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a consumed execution carries on: its run, its lease, its effect key. Deadlines are monotonic seconds."""
+
+    run: Run
+    lease: Lease
+    effect_key: str
+    approval_id: str
+    deadline: float
+    interrupted: bool = False  # of an earlier life: what cannot be proved waits for the sweep
+    new_boot: bool = False  # the machine was restarted since the marker: no further attempt
+
+    @property
+    def trace(self) -> Trace:
+        """The execution's trace."""
+        return self.run.trace
+
+
+class Raced(Exception):
+    """Something that stages 5 to 8 relied on has changed: back to 5 (three times, then ABORTED)."""
+
+
+@stage(Stage.CONSUME)
+async def consume(parts: Parts, checked: Checked) -> Claim:
+    """Durable when it returns. Raises ``Raced``, or a refusal that leaves the action approved."""
+    leased = checked.snapshot.leased
+    preflighted, lease = leased.preflighted, leased.lease
+    run = preflighted.run
+    before = await _row(parts, run)
+    if not parts.leases.holds(lease):
+        raise Raced
+    conditions = [
+        *preflighted.conditions,
+        *await _policy_condition(parts, checked.policy_revision),
+        *(() if run.again else _first_conditions(run.action)),
+    ]
+    entry, payloads, effect_key, deadline_at = _claimed(parts, checked, before)
+    run.journal.attempt = run.attempt
+    try:
+        ticket = await run.journal.commit(parts, Stage.CONSUME, [entry], conditions=conditions, payloads=payloads)
+    except Conflict as conflict:
+        raise await _refusal(parts, run.action, conflict) from None
+    await ticket.durable()
+    run.journal.claimed.set()
+    left = (parse_rfc3339(deadline_at) - parts.clock.now()).total_seconds()
+    return Claim(run, lease, effect_key, _approval_id(preflighted), parts.clock.monotonic() + left)
+
+
+def _first_conditions(action: Action) -> list[Condition]:
+    """The rows that hold the guarantees; they are in the order in which a conflict is reported."""
+    target = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
+    running = rows.running(action.tenant, action.operation, action.environment)
+    return [
+        Absent(rows.twin(action.twin)),
+        Absent(target),
+        AtMost(running, "count", action.limits.maximum_concurrent_actions),
+    ]
+
+
+async def _policy_condition(parts: Parts, revision: str) -> list[Condition]:
+    """The revision that stage 8 evaluated must be the one in force at this very commit."""
+    found = await parts.store.get(rows.policy())
+    if found is None or found[1]["revision"] != revision:
+        raise Raced
+    return [AtVersion(rows.policy(), found[0])]
+
+
+def _claimed(parts: Parts, checked: Checked, before: Row) -> tuple[Entry, Sequence[Payload], str, str]:
+    preflighted, lease = checked.snapshot.leased.preflighted, checked.snapshot.leased.lease
+    run, action = preflighted.run, preflighted.run.action
+    effect_key = str(before.get("effect_key") or _effect_key(action, _approval_id(preflighted)))
+    deadline_at = str(before.get("deadline_at") or _deadline(parts, action))
+    snapshot_sha256, snapshot = payload(parts, action.execution_id, "snapshot", checked.snapshot.value)
+    body = {
+        "again": run.again,
+        "effect_key": effect_key,
+        "fence": lease.fence,
+        "holder": parts.instance.name,
+        "lease_ttl_seconds": parts.clocks.lease_ttl_seconds,
+        "approval_id": _approval_id(preflighted),
+        "snapshot_sha256": snapshot_sha256,
+        "target_version": checked.snapshot.version,
+        "deadline_at": deadline_at,
+        "policy_revision": checked.policy_revision,
+        "decision_id": checked.decision_id,
+        "input_sha256": checked.input_sha256,
+        "reasons": list(checked.codes),
+    }
+    return Entry(RecordType.CLAIMED, body), [snapshot], effect_key, deadline_at
+
+
+def _effect_key(action: Action, approval_id: str) -> str:
+    return keys.effect_key(
+        tenant=action.tenant,
+        execution=action.execution_id,
+        environment=action.environment,
+        operation=action.operation,
+        tool=action.tool,
+        target=action.target,
+        args_sha256=action.args_sha256,
+        approval=approval_id,
+    )
+
+
+def _deadline(parts: Parts, action: Action) -> str:
+    now = parts.clock.now()
+    return rfc3339(max(action.limits.no_attempt_after(now), now - dt.timedelta(seconds=1)))
+
+
+def _approval_id(preflighted: Preflighted) -> str:
+    return str(preflighted.approval["approval_id"]) if preflighted.approval else ""
+
+
+async def _row(parts: Parts, run: Run) -> Row:
+    found = await parts.store.get(rows.execution(run.action.execution_id))
+    if found is None or found[0] != run.journal.version:
+        raise Raced
+    return found[1]
+
+
+async def _refusal(parts: Parts, action: Action, conflict: Conflict) -> KblockError | Raced:
+    """A conflict on a guarding row is an answer; on anything that was relied on it is a race."""
+    condition = conflict.condition
+    if isinstance(condition, AtMost):
+        return ResourceExhausted(
+            Reason.CONCURRENCY_LIMIT,
+            f"{action.limits.maximum_concurrent_actions} actions of this contract are executing already. "
+            "Nothing was executed or consumed; the action stays approved.",
+            retryable=True,
+            next_step="repeat the identical call when one of them has ended",
+            execution_id=action.execution_id,
+        )
+    if isinstance(condition, Absent):
+        holder = await parts.store.get(condition.key)
+        other = str(holder[1]["execution"]) if holder else ""
+        if condition.key[0] == "twin":
+            return unresolved(other)
+        return busy(other)
+    return Raced()
+
+
+def deadline_refusal(execution_id: str) -> FailedPrecondition:
+    """No attempt after the absolute deadline (R197, R572)."""
+    return FailedPrecondition(
+        Reason.DEADLINE_PASSED,
+        "the absolute deadline of the action has passed; no further attempt is made.",
+        consumed=True,
+        next_step="look at the execution's outcome",
+        execution_id=execution_id,
+    )

@@ -1,0 +1,304 @@
+"""Stage 3: pins, a fresh description of the tool, then Rego: deny, require_approval, allow, observe.
+
+The commit proposes the execution, if nobody has bound the caller key or the open call meanwhile. A denial is
+recorded whole, so that a repeat gets the same answer at once (IDM-11). An engine that fails closes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kblockd.approvals.presentation import Subject, present, presented_sha256
+from kblockd.domain import keys, rows
+from kblockd.domain.canonical import canonical, digest, sha256_hex
+from kblockd.domain.clock import rfc3339
+from kblockd.domain.errors import (
+    Aborted,
+    AlreadyExists,
+    FailedPrecondition,
+    Reason,
+    ResourceExhausted,
+    Unavailable,
+)
+from kblockd.domain.records import RecordType
+from kblockd.execution import envelopes, pins, questions
+from kblockd.execution.action import Action, Admitted, Run
+from kblockd.execution.describe import Described, check_pin, describe
+from kblockd.execution.journal import Entry, Journal, payload
+from kblockd.execution.parts import Parts
+from kblockd.execution.replay import Existing, existing
+from kblockd.execution.stages import Stage, stage
+from kblockd.policy import entrypoints
+from kblockd.policy.engine import Decision, PolicyFailure
+from kblockd.policy.entrypoints import Effect
+from kblockd.store.protocol import Absent, AtMost, Condition, Conflict, Payload, Ticket
+from kblockd.upstream.catalog import Upstream
+
+ALLOWING: Final = ("allow", "observe")
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided and recorded: a run that may go on, or an execution that waits or is closed."""
+
+    execution_id: str
+    run: Run | None
+
+
+@stage(Stage.DECIDE)
+async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
+    """``Existing`` when another call bound the same key first and it is the same call.
+
+    Raises ``FailedPrecondition`` (pins, UNPINNED_TOOL, TOOL_CHANGED, OBSERVE_ENDED), ``Unavailable`` (policy,
+    upstream), ``ResourceExhausted`` (pending approvals), ``AlreadyExists`` and ``Aborted`` (lost a race).
+    """
+    contract = admitted.contract
+    described = await describe(parts, contract.tool.upstream, contract.tool.name)
+    check_pin(parts, contract.tool.upstream, contract.tool.name, described)
+    pins.check_description(
+        admitted.envelope,
+        server_version=described.server_version,
+        definition_sha256=described.definition_sha256,
+    )
+    pins.check_approval(admitted.envelope, None)
+    action, salt = _action(parts, admitted, described)
+    decision = await ask(parts, entrypoints.DECISION, questions.document(parts, admitted.caller, action))
+    pins.check_policy(admitted.envelope, decision.revision)
+    effect = _effect(admitted, entrypoints.decision(decision.result))
+    check_observed(parts, effect.effect, effect.observe_until)
+    return await _propose(parts, admitted, action, salt, decision, effect)
+
+
+async def ask(parts: Parts, entrypoint: str, document: dict[str, Any]) -> Decision:
+    """One question; a failure becomes UNAVAILABLE with the reason that says which, and means deny."""
+    try:
+        return await parts.engine.evaluate(entrypoint, document)
+    except PolicyFailure as failure:
+        raise Unavailable(
+            failure.reason,
+            f"policy gave no decision ({failure.message[:300]}). Nothing was executed or consumed.",
+            retryable=True,
+            next_step="repeat the identical call when `kblockd policy status` is well",
+        ) from None
+
+
+def check_observed(parts: Parts, effect: str, observe_until: str) -> None:
+    """Raises ``FailedPrecondition`` (OBSERVE_ENDED) once the observe window has ended (R115)."""
+    if effect != "observe":
+        return
+    try:
+        ends = dt.datetime.fromisoformat(observe_until)
+    except ValueError:
+        ends = None
+    if ends is None or ends.tzinfo is None or parts.clock.now() >= ends:
+        raise FailedPrecondition(
+            Reason.OBSERVE_ENDED,
+            f"the observe window of this action ended ({observe_until or 'no end given'}). "
+            "Nothing was executed or consumed.",
+            next_step="policy must allow the action or ask for an approval",
+        )
+
+
+def _effect(admitted: Admitted, effect: Effect) -> Effect:
+    """Past a point of no return policy alone is not enough (R003, R307)."""
+    if effect.effect in ALLOWING and admitted.contract.requires_approval:
+        return Effect("require_approval", max(1, effect.count), effect.roles, "", effect.reasons)
+    if effect.effect == "require_approval" and effect.count < 1:
+        return Effect("require_approval", 1, effect.roles, "", effect.reasons)
+    return effect
+
+
+def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Action, str]:
+    contract, caller = admitted.contract, admitted.caller
+    upstream = parts.upstreams[contract.tool.upstream]
+    salt = parts.ids.salt()
+    document = keys.action_document(
+        tenant=caller.tenant,
+        agent=caller.id,
+        environment=contract.environment,
+        operation=contract.operation,
+        upstream=contract.tool.upstream,
+        origin=str(upstream.origin),
+        tool=contract.tool.name,
+        tool_version=described.server_version,
+        definition_sha256=described.definition_sha256,
+        contract_sha256=contract.sha256,
+        target=admitted.target,
+        args=admitted.args,
+        limits=admitted.limits.as_json(),
+        credential_ref=credential_ref(upstream),
+        salt=salt,
+    )
+    not_after = parts.clock.now() + dt.timedelta(seconds=parts.clocks.approval_ttl_seconds)
+    action = Action(
+        execution_id=parts.ids.new("exe"),
+        tenant=caller.tenant,
+        agent=caller.id,
+        requester=caller.id,
+        environment=contract.environment,
+        operation=contract.operation,
+        contract=contract,
+        envelope=envelopes.document(admitted.envelope),
+        args=admitted.args,
+        args_sha256=admitted.args_sha256,
+        target=admitted.target,
+        intent=admitted.intent,
+        twin=admitted.twin,
+        fingerprint=admitted.fingerprint,
+        caller_key=admitted.caller_key,
+        limits=admitted.limits,
+        tool_version=described.server_version,
+        definition_sha256=described.definition_sha256,
+        action_sha256=digest(document),
+        origin=str(upstream.origin),
+        effect="",
+        observe_until="",
+        not_after=rfc3339(not_after),
+    )
+    return action, salt
+
+
+def credential_ref(upstream: Upstream) -> str:
+    """Names the identity, never the place or the value of its secret."""
+    return "none" if upstream.config.credentials.write == "none" else f"{upstream.name}/write"
+
+
+async def _propose(
+    parts: Parts, admitted: Admitted, action: Action, salt: str, decision: Decision, effect: Effect
+) -> Decided | Existing:
+    journal = Journal(action.execution_id, action.tenant, admitted.trace)
+    entries, payloads = _proposal(parts, admitted, action, salt, decision, effect)
+    conditions: list[Condition] = [
+        Absent(rows.caller_key(action.caller_key) if action.caller_key else rows.open_call(action.fingerprint))
+    ]
+    if effect.effect == "require_approval":
+        limit = parts.limits.pending_approvals_per_agent
+        conditions.append(AtMost(rows.pending(action.tenant, action.agent), "count", limit))
+        more, shown = _request(parts, admitted, action, effect)
+        entries, payloads = [*entries, *more], [*payloads, shown]
+    elif effect.effect == "deny":
+        code = effect.reasons[0].code[:64] if effect.reasons else "DENIED"
+        body = {"code": code, "policy_revision": decision.revision, "reasons": questions.codes(effect.reasons)}
+        entries = [*entries, Entry(RecordType.REJECTED, body)]
+    try:
+        ticket = await journal.commit(parts, Stage.DECIDE, entries, conditions=conditions, payloads=payloads)
+    except Conflict as conflict:
+        return await _lost(parts, admitted, conflict)
+    return await _settled(action, journal, effect, ticket)
+
+
+async def _settled(action: Action, journal: Journal, effect: Effect, ticket: Ticket) -> Decided:
+    if effect.effect not in ALLOWING:
+        await ticket.durable()
+        return Decided(action.execution_id, None)
+    decided = dataclasses.replace(action, effect=effect.effect, observe_until=effect.observe_until)
+    run = Run(decided, journal, attempt=1, again=False, fresh_describe=True)
+    return Decided(action.execution_id, run)
+
+
+async def _lost(parts: Parts, admitted: Admitted, conflict: Conflict) -> Existing:
+    """Two identical new calls at once: the loser re-reads and never reports an internal error (IDM-09, C29)."""
+    if isinstance(conflict.condition, AtMost):
+        raise ResourceExhausted(
+            Reason.PENDING_LIMIT,
+            f"{parts.limits.pending_approvals_per_agent} approvals of this agent are pending already. "
+            "Nothing was recorded.",
+            retryable=True,
+            next_step="wait until some of them are decided",
+        ) from None
+    found = await existing(parts, admitted)
+    if admitted.caller_key and found is not None:
+        return found
+    if found is None:
+        raise AlreadyExists(
+            Reason.REPLAY,
+            "an identical call was made at the same moment and has ended. Nothing was executed for this one.",
+            next_step="look at the other execution; an identical call from now on is a new one",
+        ) from None
+    raise Aborted(
+        Reason.DUPLICATE_IN_FLIGHT,
+        "an identical call was made at the same moment. Nothing was executed or consumed for this one.",
+        retryable=True,
+        next_step="repeat the identical call to join the other one",
+        execution_id=found.execution_id,
+    ) from None
+
+
+def _proposal(
+    parts: Parts, admitted: Admitted, action: Action, salt: str, decision: Decision, effect: Effect
+) -> tuple[list[Entry], list[Payload]]:
+    call = canonical({"v": "kblockd.stored-call/1", "envelope": action.envelope, "args": action.args, "salt": salt})
+    call_sha256 = sha256_hex(call)
+    why_sha256, why = payload(parts, action.execution_id, "reasons", questions.messages(effect.reasons))
+    caller, contract = admitted.caller, action.contract
+    body = {
+        "action_id": admitted.envelope.action_id,
+        "agent": action.agent,
+        "requester": action.requester,
+        "owner": caller.owner,
+        "environment": action.environment,
+        "operation": action.operation,
+        "risk_tier": contract.action.risk_tier,
+        "upstream": action.upstream,
+        "origin": action.origin,
+        "tool": action.tool,
+        "tool_version": action.tool_version,
+        "definition_sha256": action.definition_sha256,
+        "contract_sha256": contract.sha256,
+        "contract_version": contract.version,
+        "target": dict(action.target),
+        "twin": action.twin,
+        "fingerprint": action.fingerprint,
+        "caller_key": action.caller_key,
+        "action_sha256": action.action_sha256,
+        "call_sha256": call_sha256,
+        "reasons_sha256": why_sha256,
+        "effect": effect.effect,
+        "observe_until": effect.observe_until,
+        "not_after": action.not_after,
+        "policy_engine": decision.engine,
+        "policy_revision": decision.revision,
+        "decision_id": decision.decision_id,
+        "input_sha256": decision.input_sha256,
+        "policy_us": decision.microseconds,
+        "trace_id": admitted.trace.trace_id,
+    }
+    stored = Payload(rows.payload(action.execution_id, call_sha256), call)
+    return [Entry(RecordType.PROPOSED, body)], [stored, why]
+
+
+def _request(parts: Parts, admitted: Admitted, action: Action, effect: Effect) -> tuple[list[Entry], Payload]:
+    approval_id = parts.ids.new("apr")
+    not_before = rfc3339(parts.clock.now())
+    subject = Subject(
+        execution_id=action.execution_id,
+        action_sha256=action.action_sha256,
+        tenant=action.tenant,
+        requester=action.requester,
+        agent=action.agent,
+        operation=action.operation,
+        environment=action.environment,
+        contract=action.contract,
+        args=action.args,
+        intent=action.intent,
+        target=action.target,
+    )
+    presentation = present(subject, approval_id, not_before, action.not_after)
+    shown_sha256, shown = payload(parts, action.execution_id, "presentation", presentation)
+    body = {
+        "approval_id": approval_id,
+        "action_sha256": action.action_sha256,
+        "presented_sha256": presented_sha256(presentation),
+        "presentation_payload": shown_sha256,
+        "count": effect.count,
+        "roles": list(effect.roles),
+        "requester": action.requester,
+        "owner": admitted.caller.owner,
+        "agent": action.agent,
+        "not_before": not_before,
+        "not_after": action.not_after,
+    }
+    return [Entry(RecordType.APPROVAL_REQUESTED, body)], shown

@@ -1,0 +1,61 @@
+"""A fresh look at the tool's definition, against the reviewed pin (stages 3 and 5; MCP-13, R032, R449)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kblockd.domain.errors import FailedPrecondition, Reason, Unavailable
+from kblockd.execution.parts import Parts
+from kblockd.upstream.adapter import AdapterFault
+from kblockd.upstream.pins import definition_sha256
+
+DESCRIBE_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What the upstream says of the tool now."""
+
+    definition_sha256: str
+    server_version: str
+
+
+async def describe(parts: Parts, upstream: str, tool: str) -> Described:
+    """Raises ``Unavailable`` when the upstream cannot be asked; nothing was executed."""
+    try:
+        deadline = parts.clock.monotonic() + DESCRIBE_SECONDS
+        description = await parts.upstreams[upstream].write.describe(tool, deadline)
+    except AdapterFault as fault:
+        raise Unavailable(
+            Reason.UPSTREAM_UNAVAILABLE,
+            f"the definition of {upstream}/{tool} could not be read ({fault.code}). Nothing was executed or consumed.",
+            retryable=True,
+            next_step="repeat the identical call when the upstream answers",
+        ) from None
+    return Described(definition_sha256(description), description.server_version)
+
+
+def pin_of(parts: Parts, upstream: str, tool: str) -> str | None:
+    """The reviewed digest, or None."""
+    pin = parts.upstreams[upstream].config.tools.get(tool)
+    return pin.definition_sha256 if pin else None
+
+
+def check_pin(parts: Parts, upstream: str, tool: str, described: Described) -> None:
+    """Raises ``FailedPrecondition``: UNPINNED_TOOL or TOOL_CHANGED."""
+    pinned = pin_of(parts, upstream, tool)
+    if pinned is None:
+        if parts.unpinned_tools:
+            return
+        raise FailedPrecondition(
+            Reason.UNPINNED_TOOL,
+            f"{upstream}/{tool} has no reviewed definition. Nothing was executed or consumed.",
+            next_step=f"review what `kblockd upstream pin {upstream}` prints and put it into the upstream's file",
+        )
+    if pinned != described.definition_sha256:
+        raise FailedPrecondition(
+            Reason.TOOL_CHANGED,
+            f"the definition of {upstream}/{tool} is not the reviewed one. Nothing was executed or consumed.",
+            next_step=f"review the change with `kblockd upstream pin {upstream}`",
+        )

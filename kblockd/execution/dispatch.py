@@ -1,0 +1,55 @@
+"""Stage 11: the adapter's ``invoke``, the only side effect, once, under one deadline for the whole exchange (R176)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kblockd.execution.consume import Claim
+from kblockd.execution.mark_sent import Marked, may_send
+from kblockd.execution.parts import Parts
+from kblockd.execution.stages import Stage, stage
+from kblockd.telemetry.context import outgoing
+from kblockd.telemetry.recorder import Trace
+from kblockd.upstream.adapter import Call, Outcome, Sent
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """What the adapter says of the exchange."""
+
+    marked: Marked
+    outcome: Outcome
+
+    @property
+    def trace(self) -> Trace:
+        """The execution's trace."""
+        return self.marked.trace
+
+
+@stage(Stage.DISPATCH)
+async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
+    """Never raises: every failure is an outcome. A late answer is evidence, kept by ``parts.late``."""
+    claim = marked.claim
+    action = claim.run.action
+    if not may_send(parts, marked):
+        return Dispatched(marked, Outcome(Sent.NOT_SENT, code="LEASE_OR_DEADLINE_ENDED"))
+    execution_id, attempt = action.execution_id, claim.run.attempt
+    outcome = await parts.upstreams[action.upstream].write.invoke(
+        _call(parts, claim), lambda late: parts.late.add(execution_id, attempt, late)
+    )
+    return Dispatched(marked, outcome)
+
+
+def _call(parts: Parts, claim: Claim) -> Call:
+    action = claim.run.action
+    placement = action.contract.tool.effect_key
+    return Call(
+        tool=action.tool,
+        arguments=action.args,
+        effect_key=claim.effect_key,
+        effect_key_in=placement.place,
+        effect_key_name=placement.name,
+        deadline=parts.clock.monotonic() + action.limits.request_timeout_seconds,
+        credential=None,  # the guarded adapter puts in the write identity's
+        trace=outgoing(claim.trace),
+    )

@@ -1,0 +1,91 @@
+"""The one place where an execution commits: records, the version they are conditioned on, and the timings between.
+
+Every commit after stage 3 is conditioned on the execution's row being as this journal last wrote it, so two runs of
+one execution can never both advance it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kblockd.domain import rows
+from kblockd.domain.canonical import canonical, sha256_hex
+from kblockd.domain.clock import rfc3339
+from kblockd.domain.records import Record, RecordType
+from kblockd.store.protocol import Absent, Append, AtVersion, Condition, Payload, Ticket
+from kblockd.telemetry.recorder import Trace
+
+if TYPE_CHECKING:
+    from kblockd.execution.parts import Parts
+    from kblockd.execution.stages import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record to be: its type and body. A receipt brings its own leaf."""
+
+    type: RecordType
+    body: Mapping[str, Any]
+    aux: bytes = b""
+    leaf: bytes = b""
+
+
+@dataclass(slots=True)
+class Journal:
+    """``version`` is the index of the record that wrote the execution's row last; None before stage 3's commit.
+    ``claimed`` is set once the consumption is durable, ``marked`` when a send marker may be on disk."""
+
+    execution_id: str
+    tenant: str
+    trace: Trace
+    version: int | None = None
+    attempt: int = 0
+    claimed: asyncio.Event = field(default_factory=asyncio.Event)
+    marked: bool = False
+    _timed: int = field(default=0)
+
+    async def commit(
+        self,
+        parts: Parts,
+        stage: Stage,
+        entries: Sequence[Entry],
+        *,
+        conditions: Sequence[Condition] = (),
+        payloads: Sequence[Payload] = (),
+    ) -> Ticket:
+        """Ordered when it returns; raises ``Conflict`` or ``StoreFailed``."""
+        own = rows.execution(self.execution_id)
+        held: Condition = Absent(own) if self.version is None else AtVersion(own, self.version)
+        appends = [self._append(parts, stage, entry, first=position == 0) for position, entry in enumerate(entries)]
+        ticket = await parts.store.commit([held, *conditions], appends, payloads, label=stage.label)
+        self.version = ticket.first_index + max(i for i, entry in enumerate(entries) if not entry.leaf)
+        parts.changes.notify(self.execution_id)
+        return ticket
+
+    def _append(self, parts: Parts, stage: Stage, entry: Entry, *, first: bool) -> Append:
+        if entry.leaf:
+            return Append(entry.leaf, entry.aux)
+        body = {**entry.body, "stages": self._timings()} if first else entry.body
+        at = rfc3339(parts.clock.now())
+        record = Record(entry.type, at, self.tenant, self.execution_id, self.attempt, stage.value, body)
+        return Append(record.leaf(), entry.aux)
+
+    def _timings(self) -> list[list[int]]:
+        """(stage, microseconds) of what ended since the last commit; a stage still open is counted by the next."""
+        timings: list[list[int]] = []
+        while self._timed < len(self.trace.rows) and self.trace.rows[self._timed].end_ns:
+            row = self.trace.rows[self._timed]
+            if not row.parent:
+                timings.append([row.stage, (row.end_ns - row.start_ns) // 1000])
+            self._timed += 1
+        return timings[-32:]
+
+
+def payload(parts: Parts, execution_id: str, kind: str, value: Any) -> tuple[str, Payload]:
+    """(digest, payload) of something deletable; a salt inside keeps short values from being guessed by digest."""
+    data = canonical({"salt": parts.ids.salt(), "kind": kind, "value": value})
+    digest = sha256_hex(data)
+    return digest, Payload(rows.payload(execution_id, digest), data)

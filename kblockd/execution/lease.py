@@ -1,0 +1,38 @@
+"""Stage 6: the lease and the target's lock, before anything is read that must not change under us."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kblockd.domain import rows
+from kblockd.execution.leases import Lease, busy
+from kblockd.execution.parts import Parts
+from kblockd.execution.preflight import Preflighted
+from kblockd.execution.stages import Stage, stage
+from kblockd.telemetry.recorder import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Preflighted, with exclusive authority over execution and target."""
+
+    preflighted: Preflighted
+    lease: Lease
+
+    @property
+    def trace(self) -> Trace:
+        """The execution's trace."""
+        return self.preflighted.trace
+
+
+@stage(Stage.LEASE)
+async def lease(parts: Parts, preflighted: Preflighted) -> Leased:
+    """Raises ``Aborted`` (TARGET_BUSY) while another execution has the target; the action stays approved."""
+    action = preflighted.run.action
+    key = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
+    granted = parts.leases.acquire(action.execution_id, key)
+    row = await parts.store.get(key)
+    if row is not None and row[1]["execution"] != action.execution_id:
+        parts.leases.release(granted)
+        raise busy(str(row[1]["execution"]))
+    return Leased(preflighted, granted)

@@ -1,0 +1,109 @@
+"""Stage 6: the action's lease and the target's lock, with heartbeat and fencing.
+
+In memory: expiry and renewal. In the ledger: the fence, written by the consumption (stage 9), and the target's row.
+One daemon owns the store, so a lease of an earlier life is dead at the start. A holder that cannot renew before
+``expires - skew`` fences itself: no dispatch, no outcome (C4, LSE-01, LSE-08).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kblockd.domain.clock import Clock
+from kblockd.domain.errors import Aborted, Reason
+from kblockd.domain.rows import Key
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """Authority over one execution and its target. ``expires_at`` is monotonic seconds."""
+
+    execution_id: str
+    target: Key
+    incarnation: int
+    counter: int
+    expires_at: float
+    lost: bool = False
+
+    @property
+    def fence(self) -> dict[str, int]:
+        """The fencing token as records carry it; ordered by (incarnation, counter)."""
+        return {"incarnation": self.incarnation, "counter": self.counter}
+
+
+@dataclass(slots=True)
+class Leases:
+    """All leases of this life of the daemon; times in seconds."""
+
+    clock: Clock
+    incarnation: int
+    ttl: float
+    heartbeat: float
+    skew: float
+    on_lost: Callable[[Lease], None] = lambda lease: None
+    _held: dict[str, Lease] = field(default_factory=dict)
+    _targets: dict[Key, str] = field(default_factory=dict)
+    _counter: int = 0
+
+    def acquire(self, execution_id: str, target: Key) -> Lease:
+        """A lease with a new fence; raises ``Aborted`` (TARGET_BUSY) while another execution has the target."""
+        holder = self._targets.get(target)
+        if holder is not None and holder != execution_id:
+            raise busy(holder)
+        self._counter += 1
+        lease = Lease(execution_id, target, self.incarnation, self._counter, self.clock.monotonic() + self.ttl)
+        self._held[execution_id] = lease
+        self._targets[target] = execution_id
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        """Gives up the lease, and the target unless a newer lease of the same execution has it. Idempotent."""
+        if self._held.get(lease.execution_id) is lease:
+            del self._held[lease.execution_id]
+            if self._targets.get(lease.target) == lease.execution_id:
+                del self._targets[lease.target]
+
+    def drop(self, execution_id: str) -> None:
+        """Releases whatever lease the execution has. Idempotent."""
+        lease = self._held.get(execution_id)
+        if lease is not None:
+            self.release(lease)
+
+    def live(self, execution_id: str) -> bool:
+        """Whether somebody in this process has authority over the execution now."""
+        lease = self._held.get(execution_id)
+        return lease is not None and self.holds(lease)
+
+    def holds(self, lease: Lease) -> bool:
+        """Whether the holder may still act: looked at right before every dispatch and outcome."""
+        if not lease.lost and self.clock.monotonic() >= lease.expires_at - self.skew:
+            self._lose(lease)
+        return not lease.lost
+
+    def renew(self) -> None:
+        """One heartbeat over all leases; one that is past its term is lost, never revived."""
+        now = self.clock.monotonic()
+        for lease in list(self._held.values()):
+            if self.holds(lease):
+                lease.expires_at = now + self.ttl
+
+    async def beat(self) -> None:
+        """Renews until cancelled, independent of what the holders do (C4)."""
+        while True:
+            await self.clock.sleep(self.heartbeat)
+            self.renew()
+
+    def _lose(self, lease: Lease) -> None:
+        lease.lost = True
+        self.on_lost(lease)
+
+
+def busy(holder: str) -> Aborted:
+    """The refusal while another execution has the target."""
+    return Aborted(
+        Reason.TARGET_BUSY,
+        "another action on the same target is under way. Nothing was executed or consumed; the action stays approved.",
+        retryable=True,
+        next_step="repeat the identical call when the other action has ended",
+    )

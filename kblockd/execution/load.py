@@ -1,0 +1,74 @@
+"""An action from the ledger: the row says what was agreed by digest, the payloads hold what the digests stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kblockd.domain import rows
+from kblockd.domain.canonical import canonical, reparse, sha256_hex
+from kblockd.domain.contract import ActionContract, derive_intent, parse, tighten
+from kblockd.domain.errors import Internal, Reason
+from kblockd.execution import envelopes
+from kblockd.execution.action import Action
+from kblockd.execution.parts import Parts
+from kblockd.store.protocol import Row
+
+
+async def load_action(parts: Parts, row: Row) -> Action:
+    """With the contract that was agreed, from its payload where the configured one differs by now.
+
+    Raises ``Internal`` when a payload that an open execution needs is gone.
+    """
+    call = reparse(await _payload(parts, row["id"], row["call_sha256"]))
+    contract = await _contract(parts, row)
+    args = call["args"]
+    return Action(
+        execution_id=row["id"],
+        tenant=row["tenant"],
+        agent=row["agent"],
+        requester=row["requester"],
+        environment=row["environment"],
+        operation=row["operation"],
+        contract=contract,
+        envelope=call["envelope"],
+        args=args,
+        args_sha256=sha256_hex(canonical(args)),
+        target=row["target"],
+        intent=derive_intent(contract, args),
+        twin=row["twin"],
+        fingerprint=row["fingerprint"],
+        caller_key=row["caller_key"],
+        limits=tighten(contract, envelopes.restore(call["envelope"])),
+        tool_version=row["tool_version"],
+        definition_sha256=row["definition_sha256"],
+        action_sha256=row["action_sha256"],
+        origin=row["origin"],
+        effect=row["effect"],
+        observe_until=row["observe_until"],
+        not_after=row["not_after"],
+    )
+
+
+async def _contract(parts: Parts, row: Row) -> ActionContract:
+    now = parts.contracts.get((row["operation"], row["environment"]))
+    if now is not None and now.sha256 == row["contract_sha256"]:
+        return now
+    return parse(reparse(await _payload(parts, "contract", row["contract_sha256"])))
+
+
+async def _payload(parts: Parts, scope: str, digest: str) -> bytes:
+    data = await parts.store.payload(rows.payload(scope, digest))
+    if data is None:
+        raise Internal(
+            Reason.INTERNAL,
+            f"the payload {digest[:12]}… that the execution needs has been deleted",
+            next_step="an operator must resolve the execution",
+            execution_id="" if scope == "contract" else scope,
+        )
+    return data
+
+
+async def value_of(parts: Parts, execution_id: str, digest: str) -> Any:
+    """The value inside a salted payload, or None when it was never kept or has been deleted."""
+    data = await parts.store.payload(rows.payload(execution_id, digest)) if digest else None
+    return reparse(data)["value"] if data is not None else None

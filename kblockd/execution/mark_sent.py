@@ -1,0 +1,69 @@
+"""Stage 10: the send marker, durable before the first byte can leave (C2, R462).
+
+Without it "was not called" is proved; with it the outcome is unknown until shown. Lease and deadline are looked at
+once more after it: a paused daemon that wakes up here sends nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kblockd.domain.errors import FailedPrecondition, Reason
+from kblockd.domain.records import RecordType
+from kblockd.execution.consume import Claim, deadline_refusal
+from kblockd.execution.journal import Entry
+from kblockd.execution.parts import Parts
+from kblockd.execution.stages import Stage, stage
+from kblockd.telemetry.recorder import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A claim whose call may leave now. ``marked_at`` is monotonic seconds: finality counts from it."""
+
+    claim: Claim
+    marked_at: float
+
+    @property
+    def trace(self) -> Trace:
+        """The execution's trace."""
+        return self.claim.trace
+
+
+class LeaseLost(FailedPrecondition):
+    """The holder fenced itself; whoever takes over reconciles first."""
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(
+            Reason.WRONG_STATE,
+            "the execution's lease ended while it was held up; nothing is sent under it.",
+            consumed=True,
+            next_step="look at the execution's outcome; the daemon resolves it",
+            execution_id=execution_id,
+        )
+
+
+@stage(Stage.MARK_SENT)
+async def mark_sent(parts: Parts, claim: Claim) -> Marked:
+    """Raises ``Conflict`` when the execution was changed by somebody else, ``LeaseLost``, ``FailedPrecondition``."""
+    run = claim.run
+    _check(parts, claim)
+    body = {"fence": claim.lease.fence, "boot": parts.instance.boot_id, "effect_key": claim.effect_key}
+    marked_at = parts.clock.monotonic()
+    run.journal.marked = True
+    ticket = await run.journal.commit(parts, Stage.MARK_SENT, [Entry(RecordType.SENT, body)])
+    await ticket.durable()
+    return Marked(claim, marked_at)
+
+
+def _check(parts: Parts, claim: Claim) -> None:
+    execution_id = claim.run.action.execution_id
+    if not parts.leases.holds(claim.lease):
+        raise LeaseLost(execution_id)
+    if parts.clock.monotonic() >= claim.deadline:
+        raise deadline_refusal(execution_id)
+
+
+def may_send(parts: Parts, marked: Marked) -> bool:
+    """The last look, after the marker and right before the call."""
+    return parts.leases.holds(marked.claim.lease) and parts.clock.monotonic() < marked.claim.deadline

@@ -1,0 +1,56 @@
+"""Pins: what an envelope names must equal what the daemon has now, else FAILED_PRECONDITION that names the field.
+
+Source: interfaces.md section 1; R030 to R039.
+"""
+
+from __future__ import annotations
+
+from kblockd.domain.clock import rfc3339
+from kblockd.domain.envelope import Envelope
+from kblockd.domain.errors import FailedPrecondition, Reason
+from kblockd.domain.principal import Principal
+from kblockd.store.protocol import Row
+
+
+def check_identity(envelope: Envelope, caller: Principal) -> None:
+    """Identity never comes from the envelope; these are pins against the authenticated principal."""
+    _pin("envelope.requester", envelope.requester, caller.id)
+    _pin("envelope.agent", envelope.agent, caller.id)
+    _pin("envelope.tenant", envelope.tenant, caller.tenant)
+    _pin("envelope.organization", envelope.organization, caller.organization)
+
+
+def check_binding(envelope: Envelope, *, upstream: str, tool: str) -> None:
+    """Upstream and tool as the contract names them now."""
+    _pin("envelope.binding.upstream", envelope.binding.upstream, upstream)
+    _pin("envelope.binding.tool", envelope.binding.tool, tool)
+
+
+def check_description(envelope: Envelope, *, server_version: str, definition_sha256: str) -> None:
+    """What the upstream said of itself just now."""
+    _pin("envelope.binding.server_version", envelope.binding.server_version, server_version)
+    _pin("envelope.binding.definition_sha256", envelope.binding.definition_sha256, definition_sha256)
+
+
+def check_policy(envelope: Envelope, revision: str) -> None:
+    """The policy revision in force."""
+    _pin("envelope.policy_revision", envelope.policy_revision, revision)
+
+
+def check_approval(envelope: Envelope, approval: Row | None) -> None:
+    """An approval pin holds only for the approval of this very execution (APR-01)."""
+    if not envelope.approval_id and envelope.approval_expires_at is None:
+        return
+    _pin("envelope.approval_id", envelope.approval_id, approval["approval_id"] if approval else "")
+    if envelope.approval_expires_at is not None:
+        expires = approval["not_after"] if approval else ""
+        _pin("envelope.approval_expires_at", rfc3339(envelope.approval_expires_at), expires)
+
+
+def _pin(field: str, given: str, now: str) -> None:
+    if given and given != now:
+        raise FailedPrecondition(
+            Reason.PIN_MISMATCH,
+            f"{field} is {given!r}, but the daemon has {now!r} now. Nothing was executed or consumed.",
+            next_step=f"leave {field} out, or plan the action again with the current value",
+        )

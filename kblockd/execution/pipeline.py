@@ -1,0 +1,128 @@
+"""The pipeline on one screen. Each stage takes the previous stage's type; nothing else decides the order.
+
+    0 authenticate (rpc)   1 admit   2 replay   3 decide   4 await approval (approvals)
+    5 preflight   6 lease   7 read   8 preconditions   9 consume
+    10 mark sent   11 dispatch   12 classify   13 reconcile   14 verify   15 recover   16 seal
+
+Another attempt, and an execution found consumed without a marker, come back in at 5 (9r). Before the consumption a
+refusal leaves the action approved; after it, a refusal on the way is sealed as failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kblockd.domain.errors import Aborted, KblockError, Reason, Unavailable
+from kblockd.domain.states import ResultClass, State
+from kblockd.execution.action import Call, Run
+from kblockd.execution.admit import admit
+from kblockd.execution.classify import Classified, classify
+from kblockd.execution.consume import Claim, Raced, consume
+from kblockd.execution.decide import Decided, decide
+from kblockd.execution.dispatch import dispatch
+from kblockd.execution.lease import lease
+from kblockd.execution.mark_sent import LeaseLost, mark_sent
+from kblockd.execution.parts import Parts
+from kblockd.execution.preconditions import preconditions
+from kblockd.execution.preflight import preflight
+from kblockd.execution.read import read
+from kblockd.execution.reconcile import reconcile
+from kblockd.execution.recover import Adrift, Again, Ending, Hold, recover
+from kblockd.execution.replay import Existing, replay
+from kblockd.execution.seal import Closed, hold, seal
+from kblockd.execution.verify import verify
+
+_TRIES = 3
+_PAUSE_SECONDS = 1.0
+
+
+async def propose(parts: Parts, call: Call) -> Existing | Decided:
+    """Stages 1 to 3: the call becomes an execution, or turns out to be one already."""
+    admitted = await admit(parts, call)
+    existing = await replay(parts, admitted)
+    return existing or await decide(parts, admitted)
+
+
+async def run(parts: Parts, start: Run) -> Closed | Adrift:
+    """Stages 5 to 16, for each attempt. Raises only refusals before the consumption: nothing happened then."""
+    attempt = start
+    while True:
+        classified = await act(parts, attempt)
+        ended = await conclude(parts, classified) if isinstance(classified, Classified) else classified
+        if not isinstance(ended, Again):
+            return await close(parts, ended)
+        attempt = ended.run
+
+
+async def act(parts: Parts, attempt: Run) -> Classified | Ending:
+    """Stages 5 to 12: at most one effect."""
+    try:
+        claim = await claim_effect(parts, attempt)
+    except KblockError as refusal:
+        if not attempt.again:
+            raise
+        return refused(attempt, refusal)
+    try:
+        marked = await mark_sent(parts, claim)
+    except LeaseLost:
+        raise  # somebody else may have taken over: the supervisor looks at the row again
+    except KblockError as refusal:
+        return refused(attempt, refusal)
+    dispatched = await dispatch(parts, marked)
+    return await classify(parts, dispatched)
+
+
+async def claim_effect(parts: Parts, attempt: Run) -> Claim:
+    """Stages 5 to 9: everything is revalidated, then consumed in one commit; a race goes back to 5, three times."""
+    races = 0
+    while races < _TRIES:
+        try:
+            return await _revalidate_and_consume(parts, attempt)
+        except Raced:
+            races += 1
+        except Unavailable:
+            # On the way back in a failed engine or upstream is waited for, until the absolute deadline.
+            if not attempt.again or parts.clock.monotonic() >= attempt.deadline:
+                raise
+            parts.leases.drop(attempt.action.execution_id)
+            await parts.clock.sleep(_PAUSE_SECONDS)
+        parts.leases.drop(attempt.action.execution_id)
+        attempt = replace(attempt, fresh_describe=False)
+    raise Aborted(
+        Reason.CONFLICT,
+        "what the action relies on changed three times while it was checked. Nothing was executed or consumed.",
+        retryable=True,
+        next_step="repeat the identical call",
+        execution_id=attempt.action.execution_id,
+    )
+
+
+async def _revalidate_and_consume(parts: Parts, attempt: Run) -> Claim:
+    preflighted = await preflight(parts, attempt)
+    leased = await lease(parts, preflighted)
+    snapshot = await read(parts, leased)
+    checked = await preconditions(parts, snapshot)
+    return await consume(parts, checked)
+
+
+async def conclude(parts: Parts, classified: Classified) -> Ending | Hold | Again | Adrift:
+    """Stages 13 to 15: what happened, is it proved, what follows."""
+    settled = await reconcile(parts, classified)
+    judged = await verify(parts, settled)
+    return await recover(parts, judged)
+
+
+async def close(parts: Parts, ended: Ending | Hold | Adrift) -> Closed | Adrift:
+    """Stage 16, or the hold that takes its place."""
+    if isinstance(ended, Ending):
+        return await seal(parts, ended)
+    if isinstance(ended, Hold):
+        return await hold(parts, ended)
+    return ended
+
+
+def refused(attempt: Run, refusal: KblockError) -> Ending:
+    """After the consumption, on the way to another try: it did not start, or its absence was proved before."""
+    unsent = not attempt.journal.marked
+    result_class = ResultClass.NOT_STARTED if unsent else ResultClass.FAILED_BEFORE_SIDE_EFFECT
+    return Ending(attempt, State.FAILED, result_class, str(refusal.reason), refusal.message)

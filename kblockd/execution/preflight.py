@@ -1,0 +1,207 @@
+"""Stage 5: everything again as configured *now*. Consumes nothing; a refusal leaves the action approved.
+
+Binding, definition and pins, principals (approvers too), breaker, address, credential, the approval's own signature.
+Only a binding that changed after the decision voids the action: what was approved no longer exists (R073 to R082).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kblockd.domain import rows
+from kblockd.domain.canonical import sha256_hex
+from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.errors import FailedPrecondition, PermissionDenied, Reason, Unavailable
+from kblockd.domain.principal import Principal
+from kblockd.domain.states import State
+from kblockd.evidence.errors import EvidenceError
+from kblockd.evidence.receipts import open_statement
+from kblockd.evidence.statements import Approval
+from kblockd.execution.action import Action, Run
+from kblockd.execution.decide import check_observed
+from kblockd.execution.describe import DESCRIBE_SECONDS, describe, pin_of
+from kblockd.execution.parts import Parts
+from kblockd.execution.stages import Stage, stage
+from kblockd.store.protocol import AtVersion, Condition, Row
+from kblockd.telemetry.recorder import Trace
+from kblockd.upstream.faults import UpstreamFault
+
+_PASSING: Final = frozenset({"BREAKER_OPEN", "ADDRESS_UNKNOWN"})
+
+
+class BindingChanged(FailedPrecondition):
+    """What was decided on no longer exists; the action is void and is cancelled."""
+
+    def __init__(self, what: str, execution_id: str) -> None:
+        super().__init__(
+            Reason.BINDING_CHANGED,
+            f"{what} changed after the decision, so the action is void. Nothing was executed or consumed.",
+            next_step="call again with a new key (or none) for a new decision on the tool as it is now",
+            execution_id=execution_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Preflighted:
+    """Everything held just now. ``conditions`` are the row versions that this relied on; ``caller`` as configured."""
+
+    run: Run
+    caller: Principal
+    approval: Row | None
+    conditions: tuple[Condition, ...]
+
+    @property
+    def trace(self) -> Trace:
+        """The execution's trace."""
+        return self.run.trace
+
+
+@stage(Stage.PREFLIGHT)
+async def preflight(parts: Parts, run: Run) -> Preflighted:
+    """Raises ``FailedPrecondition`` (``BindingChanged`` voids), ``PermissionDenied`` or ``Unavailable``."""
+    action = run.action
+    _check_clock(parts, action, again=run.again)
+    conditions = [
+        *await _check_binding(parts, action),
+        *await _check_principal(parts, action.requester, action.execution_id),
+    ]
+    if not run.fresh_describe:
+        await _check_definition(parts, action)
+    check_observed(parts, action.effect, action.observe_until)
+    approval, more = await _check_approval(parts, run)
+    await _check_upstream(parts, action)
+    return Preflighted(run, parts.principals[action.requester], approval, (*conditions, *more))
+
+
+async def _check_upstream(parts: Parts, action: Action) -> None:
+    """Breaker, address and credentials (R076, R077, R203)."""
+    try:
+        await parts.upstreams[action.upstream].preflight(parts.clock.monotonic() + DESCRIBE_SECONDS)
+    except UpstreamFault as fault:
+        refusal = Unavailable if fault.code in _PASSING else FailedPrecondition
+        raise refusal(
+            Reason.UPSTREAM_UNAVAILABLE if fault.code in _PASSING else Reason.PREFLIGHT_FAILED,
+            f"{fault.code}: {fault}. Nothing was executed or consumed; the action stays approved.",
+            retryable=fault.code in _PASSING,
+            next_step="repeat the identical call when the upstream can be used again",
+            execution_id=action.execution_id,
+        ) from None
+
+
+def _check_clock(parts: Parts, action: Action, *, again: bool) -> None:
+    if parts.clock.behind():
+        raise Unavailable(
+            Reason.CLOCK_BEHIND,
+            "the machine's clock is behind the last record, so nothing is consumed until it has caught up.",
+            retryable=True,
+            next_step="correct the machine's clock",
+            execution_id=action.execution_id,
+        )
+    deadline = action.limits.deadline
+    if deadline is not None and parts.clock.now() >= deadline:
+        raise FailedPrecondition(
+            Reason.DEADLINE_PASSED,
+            "envelope.deadline has passed. Nothing was executed for this attempt.",
+            next_step="plan the action again",
+            execution_id=action.execution_id,
+        )
+    if not again and parts.clock.now() >= parse_rfc3339(action.not_after):
+        raise FailedPrecondition(
+            Reason.APPROVAL_NOT_VALID,
+            "the time within which the action could run has passed. Nothing was executed or consumed.",
+            next_step="call again with a new key (or none)",
+            execution_id=action.execution_id,
+        )
+
+
+async def _check_binding(parts: Parts, action: Action) -> list[Condition]:
+    """Contract and upstream as they are configured now, and as conditions of the consumption."""
+    contract = parts.contracts.get((action.operation, action.environment))
+    if contract is None or contract.sha256 != action.contract.sha256:
+        raise BindingChanged("the action contract", action.execution_id)
+    upstream = parts.upstreams.get(action.upstream)
+    if upstream is None or str(upstream.origin) != action.origin:
+        raise BindingChanged("the upstream", action.execution_id)
+    conditions: list[Condition] = []
+    for key in (rows.contract(action.operation, action.environment), rows.upstream(action.upstream)):
+        found = await parts.store.get(key)
+        if found is None:
+            raise BindingChanged(f"{key[0]} {key[1]}", action.execution_id)
+        conditions.append(AtVersion(key, found[0]))
+    return conditions
+
+
+async def _check_definition(parts: Parts, action: Action) -> None:
+    described = await describe(parts, action.upstream, action.tool)
+    if described.definition_sha256 != action.definition_sha256 or described.server_version != action.tool_version:
+        raise BindingChanged("the tool's definition or its server's version", action.execution_id)
+    pinned = pin_of(parts, action.upstream, action.tool)
+    if pinned != described.definition_sha256 and not (pinned is None and parts.unpinned_tools):
+        raise BindingChanged("the pin of the tool", action.execution_id)
+
+
+async def _check_principal(parts: Parts, principal_id: str, execution_id: str) -> list[Condition]:
+    found = await parts.store.get(rows.principal(principal_id))
+    configured = parts.principals.get(principal_id)
+    if found is None or configured is None or found[1]["disabled"] or found[1]["owner"] != configured.owner:
+        raise PermissionDenied(
+            Reason.PERMISSION_DENIED,
+            f"principal {principal_id!r} is no longer active. Nothing was executed or consumed.",
+            next_step="an operator must activate the principal, then the identical call can be repeated",
+            execution_id=execution_id,
+        )
+    return [AtVersion(rows.principal(principal_id), found[0])]
+
+
+async def _check_approval(parts: Parts, run: Run) -> tuple[Row | None, list[Condition]]:
+    """The approval as it was signed: bound to this action, by enough owners, none of them the requester's."""
+    action = run.action
+    found = await parts.store.get(rows.execution(action.execution_id))
+    approval_id = str(found[1]["approval_id"]) if found else ""
+    if not approval_id:
+        if action.effect == "require_approval":
+            raise _not_valid("there is none", action)
+        return None, []
+    approval = await parts.store.get(rows.approval(approval_id))
+    if approval is None:
+        raise _not_valid("it is gone", action)
+    version, row = approval
+    if row["state"] != ("used" if run.again else State.APPROVED):
+        raise _not_valid(f"it is {row['state']}", action)
+    conditions: list[Condition] = [AtVersion(rows.approval(approval_id), version)]
+    owners: set[str] = set()
+    for decision in row["decisions"]:
+        conditions += await _check_principal(parts, decision["approver"], action.execution_id)
+        owners.add(await _verified_owner(parts, action, row, decision))
+    if len(owners) < row["count"]:
+        raise _not_valid(f"{len(owners)} of {row['count']} approvers stand behind it", action)
+    return row, conditions
+
+
+async def _verified_owner(parts: Parts, action: Action, row: Row, decision: Row) -> str:
+    record = await parts.store.leaf(decision["index"])
+    if record is None or sha256_hex(record.aux) != decision["dsse_sha256"]:
+        raise _not_valid("its signed form is gone", action)
+    try:
+        statement = open_statement(record.aux, Approval, parts.keys.keyset, index=decision["index"])
+    except EvidenceError as error:
+        raise _not_valid(f"its signature does not hold ({error})", action) from None
+    approver = parts.principals[decision["approver"]]
+    agreed = (statement.action, statement.approval_id, statement.decision, statement.approver, statement.owner)
+    if agreed != (action.action_sha256, row["approval_id"], "approve", approver.id, approver.owner):
+        raise _not_valid("it does not bind this action", action)
+    if approver.owner == row["owner"]:
+        raise _not_valid("the approver has the requester's owner", action)
+    if row["roles"] and not set(row["roles"]) & set(approver.roles):
+        raise _not_valid(f"{approver.id} has lost the role for it", action)
+    return statement.owner
+
+
+def _not_valid(why: str, action: Action) -> FailedPrecondition:
+    return FailedPrecondition(
+        Reason.APPROVAL_NOT_VALID,
+        f"the approval does not allow this action: {why}. Nothing was executed or consumed.",
+        next_step="call again with a new key (or none) and have the new action approved",
+        execution_id=action.execution_id,
+    )

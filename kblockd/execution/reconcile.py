@@ -1,0 +1,192 @@
+"""Stage 13: an unknown outcome is looked up, an accepted operation is followed; never is anything sent again.
+
+*Present* is proof only by effect key or operation id. *Absent* is proof only where the contract declares a strongly
+consistent lookup with ``absent_final_after_seconds``, and it came that long after the marker (after a restart,
+counted anew). All else is unprovable and allows no attempt (design section 5; R186 to R195, C2, VER-01, VER-04).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from kblockd.domain import pointer
+from kblockd.domain.contract import Lookup, present, resolve
+from kblockd.domain.records import RecordType
+from kblockd.domain.states import ResultClass
+from kblockd.execution.classify import Classified, attempt_record, classify_outcome
+from kblockd.execution.consume import Claim
+from kblockd.execution.journal import Entry, payload
+from kblockd.execution.parts import Parts
+from kblockd.execution.stages import Stage, stage
+from kblockd.execution.track import follow
+from kblockd.telemetry.context import outgoing
+from kblockd.telemetry.recorder import Trace
+from kblockd.upstream.adapter import Call, Outcome, Sent
+
+_PAUSE_SECONDS = 1.0
+_READ_SECONDS = 10.0
+
+
+class Standing(enum.Enum):
+    """What is known of the effect when stage 13 ends."""
+
+    ANSWERED = "answered"  # the upstream said that it was done
+    PRESENT = "present"  # proved by effect key or operation id
+    ABSENT = "absent"  # proved
+    NOT_SENT = "not_sent"  # proved
+    UNPROVABLE = "unprovable"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The attempt after reconciliation."""
+
+    claim: Claim
+    standing: Standing
+    result_class: ResultClass
+    code: str
+    detail: str
+    output: Any
+    operation: str
+
+    @property
+    def trace(self) -> Trace:
+        """The execution's trace."""
+        return self.claim.trace
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    standing: Standing
+    by: str
+    read: Any
+    code: str
+
+
+@stage(Stage.RECONCILE)
+async def reconcile(parts: Parts, classified: Classified) -> Settled:
+    """Never raises on what an upstream does."""
+    if classified.result_class is ResultClass.ACCEPTED:
+        classified = await follow(parts, classified)
+    if classified.result_class is ResultClass.FAILED_BEFORE_SIDE_EFFECT:
+        return _settled(classified, Standing.NOT_SENT)
+    if classified.result_class is ResultClass.COMPLETED_UNVERIFIED:
+        return _settled(classified, Standing.ANSWERED)
+    return await _look_up(parts, classified)
+
+
+async def _look_up(parts: Parts, classified: Classified) -> Settled:
+    """Until present, provably absent, answered late, or the bound."""
+    final_after = _final_after(classified)
+    end = max(parts.clock.monotonic() + parts.clocks.reconcile_seconds, classified.marked_at + final_after)
+    while True:
+        late = await _late_answer(parts, classified)
+        if late is not None:
+            return late
+        found = await _ask_all(parts, classified)
+        if found is not None and found.standing is not Standing.UNPROVABLE:
+            await _record(parts, classified, found)
+            return _settled(classified, found.standing)
+        now = parts.clock.monotonic()
+        if now >= end or not classified.claim.run.action.contract.lookup:
+            await _record(parts, classified, found or _Found(Standing.UNPROVABLE, "", None, "NO_LOOKUP"))
+            return _settled(classified, Standing.UNPROVABLE)
+        await parts.clock.sleep(min(_PAUSE_SECONDS, max(0.01, end - now)))
+
+
+async def _ask_all(parts: Parts, classified: Classified) -> _Found | None:
+    """The contract's lookups in their order; the first proof counts, else the last that was unprovable."""
+    last: _Found | None = None
+    for lookup in classified.claim.run.action.contract.lookup:
+        if lookup.by == "operation" and not classified.operation:
+            continue
+        last = await _ask(parts, classified, lookup)
+        if last.standing is not Standing.UNPROVABLE:
+            return last
+    return last
+
+
+async def _ask(parts: Parts, classified: Classified, lookup: Lookup) -> _Found:
+    action = classified.claim.run.action
+    document = {
+        "args": action.args,
+        "effect_key": classified.claim.effect_key,
+        "execution_id": action.execution_id,
+        **({"operation": classified.operation} if classified.operation else {}),
+    }
+    try:
+        arguments = resolve(lookup.arguments, document)
+    except pointer.PointerMissing:
+        return _Found(Standing.UNPROVABLE, lookup.by, None, "LOOKUP_ARGUMENT_MISSING")
+    asked_at = parts.clock.monotonic()
+    outcome = await parts.upstreams[action.upstream].read.lookup(_call(parts, lookup, arguments, classified.trace))
+    if outcome.sent is not Sent.ANSWERED or outcome.is_error:
+        return _Found(Standing.UNPROVABLE, lookup.by, None, outcome.code or "LOOKUP_FAILED")
+    there = present(lookup, outcome.output)
+    if there:
+        return _Found(Standing.PRESENT, lookup.by, outcome.output, "")
+    if there is False and lookup.proves_absence:
+        # The question must have been asked after finality, not merely answered after it.
+        if asked_at >= classified.marked_at + (lookup.absent_final_after_seconds or 0):
+            return _Found(Standing.ABSENT, lookup.by, outcome.output, "")
+        return _Found(Standing.UNPROVABLE, lookup.by, outcome.output, "NOT_FINAL_YET")
+    return _Found(Standing.UNPROVABLE, lookup.by, outcome.output, "NO_PROOF")
+
+
+def _call(parts: Parts, lookup: Lookup, arguments: dict[str, Any], trace: Trace) -> Call:
+    deadline = parts.clock.monotonic() + _READ_SECONDS
+    return Call(lookup.tool, arguments, "", "none", "", deadline, None, outgoing(trace))
+
+
+async def _late_answer(parts: Parts, classified: Classified) -> Settled | None:
+    """An answer after the deadline is stored as evidence and may decide the reconciliation."""
+    run = classified.claim.run
+    decided: Settled | None = None
+    for attempt, outcome in parts.late.take(run.action.execution_id):
+        result_class = classify_outcome(outcome, run.action.contract)
+        entry, payloads = attempt_record(parts, run.action.execution_id, outcome, result_class, outcome.code, late=True)
+        await run.journal.commit(parts, Stage.RECONCILE, [entry], payloads=payloads)
+        if attempt == run.attempt and result_class is ResultClass.COMPLETED_UNVERIFIED:
+            decided = await _answered(parts, classified, outcome)
+    return decided
+
+
+async def _answered(parts: Parts, classified: Classified, outcome: Outcome) -> Settled:
+    await _record(parts, classified, _Found(Standing.PRESENT, "late_answer", outcome.output, ""))
+    claim = classified.claim
+    answered = ResultClass.COMPLETED_UNVERIFIED
+    return Settled(claim, Standing.ANSWERED, answered, classified.code, outcome.detail, outcome.output, "")
+
+
+async def _record(parts: Parts, classified: Classified, found: _Found) -> None:
+    run = classified.claim.run
+    digest, kept = "", []
+    if found.read is not None:
+        digest, stored = payload(parts, run.action.execution_id, "lookup", found.read)
+        kept.append(stored)
+    finding = found.standing.value if found.standing in (Standing.PRESENT, Standing.ABSENT) else "unprovable"
+    body = {"finding": finding, "by": found.by, "read_sha256": digest, "code": found.code[:64]}
+    ticket = await run.journal.commit(parts, Stage.RECONCILE, [Entry(RecordType.RECONCILED, body)], payloads=kept)
+    await ticket.durable()
+
+
+def _settled(classified: Classified, standing: Standing) -> Settled:
+    result_class = classified.result_class
+    if standing is Standing.ABSENT:
+        result_class = ResultClass.FAILED_BEFORE_SIDE_EFFECT
+    return Settled(
+        classified.claim,
+        standing,
+        result_class,
+        classified.code,
+        classified.detail,
+        classified.output,
+        classified.operation,
+    )
+
+
+def _final_after(classified: Classified) -> float:
+    lookups = classified.claim.run.action.contract.lookup
+    return max((float(item.absent_final_after_seconds or 0) + 0.05 for item in lookups), default=0.0)

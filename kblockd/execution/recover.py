@@ -1,0 +1,169 @@
+"""Stage 15: what happens with an execution that did not end well, chosen by Rego, bounded by code, recorded first.
+
+Here: another attempt of what provably never happened, containment (hold, lock kept) and manual (hold). Code keeps the
+choice within what the contract permits and what is proved; an engine that fails means manual (R281 to R291, C14).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kblockd.domain.contract import FaultKind, permitted_recoveries
+from kblockd.domain.records import RecordType
+from kblockd.domain.states import ResultClass, State
+from kblockd.execution import questions
+from kblockd.execution.action import Run
+from kblockd.execution.consume import Claim
+from kblockd.execution.journal import Entry
+from kblockd.execution.parts import Parts
+from kblockd.execution.reconcile import Settled, Standing
+from kblockd.execution.stages import Stage, stage
+from kblockd.execution.verify import SKIPPED, Judged, outcome_document
+from kblockd.policy import entrypoints
+from kblockd.policy.engine import PolicyFailure
+from kblockd.telemetry.recorder import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The execution is to be sealed."""
+
+    run: Run
+    state: State
+    result_class: ResultClass
+    code: str  # precise: what the caller sees
+    detail: str
+
+    @property
+    def trace(self) -> Trace:
+        """The execution's trace."""
+        return self.run.trace
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The execution waits for an operator; containment keeps the target's lock."""
+
+    run: Run
+    code: str
+    keep_lock: bool
+
+    @property
+    def trace(self) -> Trace:
+        """The execution's trace."""
+        return self.run.trace
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Attempt n+1: back in at stage 5, under the same consumption and effect key."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Adrift:
+    """An execution of an earlier life whose outcome cannot be proved yet: the sweep looks again, and closes it."""
+
+    run: Run
+
+
+Recovered = Ending | Hold | Again | Adrift
+
+
+@stage(Stage.RECOVER)
+async def recover(parts: Parts, judged: Judged) -> Recovered:
+    """Durable before anything is done about it."""
+    settled = judged.settled
+    run = settled.claim.run
+    standing = settled.standing
+    if judged.verdict in ("expected", "tolerated"):
+        return _succeeded(run, ResultClass.COMPLETED_VERIFIED, settled)
+    if judged.verdict == "prohibited":
+        return await _after_effect(parts, judged)
+    if standing in (Standing.NOT_SENT, Standing.ABSENT):
+        return await _before_effect(parts, judged)
+    if standing is Standing.UNPROVABLE:
+        if settled.claim.interrupted:
+            return Adrift(run)
+        return await _unknown(parts, judged)
+    if run.action.contract.verification.required:
+        return Hold(run, "VERIFICATION_INCONCLUSIVE", keep_lock=True)
+    return _succeeded(run, ResultClass.COMPLETED_UNVERIFIED, settled)
+
+
+def _succeeded(run: Run, result_class: ResultClass, settled: Settled) -> Ending:
+    return Ending(run, State.SUCCEEDED, result_class, settled.code, settled.detail)
+
+
+async def _after_effect(parts: Parts, judged: Judged) -> Recovered:
+    word = await _plan(parts, judged, "verification_failure", ResultClass.FAILED_AFTER_SIDE_EFFECT)
+    return Hold(judged.settled.claim.run, judged.code or "PROHIBITED_OUTCOME", keep_lock=word == "containment")
+
+
+async def _unknown(parts: Parts, judged: Judged) -> Recovered:
+    word = await _plan(parts, judged, "unknown_outcome", ResultClass.UNKNOWN_OUTCOME)
+    return Hold(judged.settled.claim.run, judged.settled.code or "OUTCOME_UNKNOWN", keep_lock=word == "containment")
+
+
+async def _before_effect(parts: Parts, judged: Judged) -> Recovered:
+    """Nothing happened, and that is proved: another attempt, or the end."""
+    settled = judged.settled
+    run = settled.claim.run
+    failed = Ending(
+        run, State.FAILED, ResultClass.FAILED_BEFORE_SIDE_EFFECT, settled.code or "UPSTREAM_FAILED", settled.detail
+    )
+    if not may_repeat(parts, settled.claim):
+        return failed
+    word = await _plan(parts, judged, "transient_failure", ResultClass.FAILED_BEFORE_SIDE_EFFECT)
+    if word == "retry":
+        deadline = settled.claim.deadline
+        return Again(replace(run, attempt=run.attempt + 1, again=True, fresh_describe=False, deadline=deadline))
+    return Hold(run, settled.code or "FAILED_BEFORE_SIDE_EFFECT", keep_lock=word == "containment")
+
+
+def may_repeat(parts: Parts, claim: Claim) -> bool:
+    """An attempt is left, and time; an execution that outlived its machine's boot is never sent again."""
+    attempts_left = claim.run.attempt < claim.run.action.limits.maximum_attempts
+    same_boot = not claim.new_boot
+    return attempts_left and same_boot and parts.clock.monotonic() < claim.deadline
+
+
+async def _plan(parts: Parts, judged: Judged, fault: FaultKind, result_class: ResultClass) -> str:
+    """Asks, bounds and records; returns the recovery that is followed."""
+    settled = judged.settled
+    run = settled.claim.run
+    word, body = await _ask(parts, judged, result_class)
+    provable = settled.standing in (Standing.NOT_SENT, Standing.ABSENT)
+    permitted = permitted_recoveries(run.action.contract, fault) - (set() if provable else {"retry"})
+    if word not in permitted:
+        body = {**body, "refused": word}
+        word = "manual"
+    entry = Entry(RecordType.RECOVERY_PLANNED, {**body, "recovery": word, "class": str(result_class)})
+    ticket = await run.journal.commit(parts, Stage.RECOVER, [entry])
+    await ticket.durable()
+    return word
+
+
+async def _ask(parts: Parts, judged: Judged, result_class: ResultClass) -> tuple[str, dict[str, Any]]:
+    settled = judged.settled
+    action = settled.claim.run.action
+    verdict = "" if judged.verdict == SKIPPED else judged.verdict
+    document = questions.document(
+        parts,
+        questions.requester(parts, action),
+        action,
+        outcome={**outcome_document(settled), "class": str(result_class)},
+        finding={"finding": settled.standing.value, "verdict": verdict},
+    )
+    try:
+        decision = await parts.engine.evaluate(entrypoints.RECOVERY, document)
+    except PolicyFailure as failure:
+        return "manual", {"policy_revision": failure.revision, "decision_id": "", "reasons": [str(failure.reason)]}
+    answer = entrypoints.recovery(decision.result)
+    return answer.recovery, {
+        "policy_revision": decision.revision,
+        "decision_id": decision.decision_id,
+        "reasons": questions.codes(answer.reasons),
+    }

@@ -1,0 +1,123 @@
+"""An execution that was executing when its run ended, in this life of the daemon or an earlier one.
+
+``executing`` means "look it up", never "run it" (C2): consumed without a marker, it may go on at 5; with a marker it
+is reconciled first. The lease is a new one; only what is read and proved moves the execution on.
+"""
+
+from __future__ import annotations
+
+from kblockd.domain import rows
+from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.states import Phase, ResultClass
+from kblockd.execution import pipeline
+from kblockd.execution.action import Run
+from kblockd.execution.classify import Classified, attempt_record
+from kblockd.execution.consume import Claim
+from kblockd.execution.journal import Journal
+from kblockd.execution.load import load_action, value_of
+from kblockd.execution.parts import Parts
+from kblockd.execution.reconcile import Settled, Standing
+from kblockd.execution.recover import Adrift, Again, recover
+from kblockd.execution.seal import Closed
+from kblockd.execution.stages import Stage
+from kblockd.execution.verify import SKIPPED, Judged, verify
+from kblockd.store.protocol import Row
+from kblockd.telemetry.recorder import Trace
+from kblockd.upstream.adapter import Outcome, Sent
+
+
+async def journal_of(parts: Parts, execution_id: str, trace: Trace) -> tuple[Journal, Row] | None:
+    """A journal that goes on where the ledger stands, or None when there is no such execution."""
+    found = await parts.store.get(rows.execution(execution_id))
+    if found is None:
+        return None
+    version, row = found
+    journal = Journal(execution_id, row["tenant"], trace, version, row["attempt"])
+    journal.marked = bool(row["marker"])
+    if row.get("claimed_at"):
+        journal.claimed.set()
+    return journal, row
+
+
+async def resume(parts: Parts, journal: Journal, row: Row) -> Closed | Adrift:
+    """Goes on from the phase that the ledger shows; raises ``Conflict`` when somebody else has."""
+    claim = await _claim(parts, journal, row)
+    phase = Phase(row["phase"])
+    if phase is Phase.CLAIMED:
+        return await pipeline.run(parts, claim.run)
+    if phase is Phase.SENT:
+        ended = await pipeline.conclude(parts, await _lost(parts, claim))
+    elif phase in (Phase.ACCEPTED, Phase.RECONCILING):
+        ended = await pipeline.conclude(parts, await _classified(parts, claim, row))
+    elif phase is Phase.VERIFYING:
+        ended = await recover(parts, await verify(parts, await _settled(parts, claim, row)))
+    else:
+        ended = await recover(parts, await _judged(parts, claim, row))
+    if isinstance(ended, Again):
+        return await pipeline.run(parts, ended.run)
+    return await pipeline.close(parts, ended)
+
+
+async def _claim(parts: Parts, journal: Journal, row: Row) -> Claim:
+    action = await load_action(parts, row)
+    left = (parse_rfc3339(row["deadline_at"]) - parts.clock.now()).total_seconds()
+    deadline = parts.clock.monotonic() + left
+    run = Run(action, journal, row["attempt"], again=True, fresh_describe=False, deadline=deadline)
+    key = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
+    lease = parts.leases.acquire(action.execution_id, key)
+    boot = row.get("boot", parts.instance.boot_id)
+    return Claim(
+        run,
+        lease,
+        row["effect_key"],
+        row["approval_id"],
+        deadline,
+        interrupted=True,
+        new_boot=boot != parts.instance.boot_id,
+    )
+
+
+async def _lost(parts: Parts, claim: Claim) -> Classified:
+    """The marker is there and no outcome: it may have been sent."""
+    code, detail = "INTERRUPTED", "the daemon stopped between the send marker and the recorded outcome"
+    outcome = Outcome(Sent.LOST, code=code, detail=detail)
+    unknown = ResultClass.UNKNOWN_OUTCOME
+    entry, payloads = attempt_record(parts, claim.run.action.execution_id, outcome, unknown, code, late=False)
+    ticket = await claim.run.journal.commit(parts, Stage.CLASSIFY, [entry], payloads=payloads)
+    await ticket.durable()
+    return Classified(claim, parts.clock.monotonic(), unknown, code, detail, None, "")
+
+
+async def _classified(parts: Parts, claim: Claim, row: Row) -> Classified:
+    result_class = ResultClass.ACCEPTED if row["phase"] == Phase.ACCEPTED else ResultClass.UNKNOWN_OUTCOME
+    output = await value_of(parts, row["id"], str(row.get("output_sha256", "")))
+    operation = str(row.get("operation", ""))
+    # Finality counts anew: how long the daemon was away is not known to be time that the upstream had.
+    return Classified(claim, parts.clock.monotonic(), result_class, row["code"], "", output, operation)
+
+
+async def _settled(parts: Parts, claim: Claim, row: Row) -> Settled:
+    found = row.get("finding", {}).get("finding")
+    standing = Standing.PRESENT if found == "present" else Standing.ANSWERED
+    return await _standing(parts, claim, row, standing)
+
+
+async def _judged(parts: Parts, claim: Claim, row: Row) -> Judged:
+    """Recovering: the same question once more, from what the records say."""
+    verdict = row.get("verification", {}).get("verdict", SKIPPED)
+    finding = row.get("finding", {}).get("finding")
+    if verdict == "prohibited":
+        return Judged(await _settled(parts, claim, row), verdict, row["code"])
+    if finding == "absent":
+        return Judged(await _standing(parts, claim, row, Standing.ABSENT), SKIPPED, "")
+    if finding is None and row["result_class"] == ResultClass.FAILED_BEFORE_SIDE_EFFECT:
+        return Judged(await _standing(parts, claim, row, Standing.NOT_SENT), SKIPPED, "")
+    return Judged(await _standing(parts, claim, row, Standing.UNPROVABLE), SKIPPED, "")
+
+
+async def _standing(parts: Parts, claim: Claim, row: Row, standing: Standing) -> Settled:
+    result_class = ResultClass(row["result_class"] or ResultClass.UNKNOWN_OUTCOME)
+    if standing is Standing.ABSENT:
+        result_class = ResultClass.FAILED_BEFORE_SIDE_EFFECT
+    output = await value_of(parts, row["id"], str(row.get("output_sha256", "")))
+    return Settled(claim, standing, result_class, row["code"], "", output, str(row.get("operation", "")))

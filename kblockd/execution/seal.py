@@ -1,0 +1,200 @@
+"""Stage 16: RESULT and receipt signed, the execution closed, what it held released; or held for an operator.
+
+The seal is conditioned on the active key's row. The receipt names every record of the execution; its own place is
+shown by the ledger's proof (evidence.md; R467 to R472, R110).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kblockd.domain import rows
+from kblockd.domain.canonical import canonical
+from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.errors import Reason, Unavailable
+from kblockd.domain.records import RecordType, read
+from kblockd.domain.states import ResultClass, State
+from kblockd.evidence import receipts, statements
+from kblockd.evidence.receipts import Signed
+from kblockd.evidence.statements import LedgerEvent, Receipt, Result
+from kblockd.execution.action import Run
+from kblockd.execution.decide import credential_ref
+from kblockd.execution.journal import Entry, payload
+from kblockd.execution.load import value_of
+from kblockd.execution.parts import Parts
+from kblockd.execution.recover import Ending, Hold
+from kblockd.execution.stages import Stage, stage
+from kblockd.store.protocol import AtVersion, Condition, Payload, Row
+
+RECORDED_FAILURE = "UPSTREAM_FAILED"
+INTERRUPTED = "INTERRUPTED"
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Sealed or held; the row says which."""
+
+    execution_id: str
+
+
+@stage(Stage.SEAL)
+async def seal(parts: Parts, ending: Ending) -> Closed:
+    """Durable when it returns. Raises ``Conflict`` when the key or the execution changed under it."""
+    await seal_with(parts, ending)
+    return Closed(ending.run.action.execution_id)
+
+
+async def seal_with(
+    parts: Parts,
+    ending: Ending,
+    *,
+    before: Sequence[Entry] = (),
+    source: str = "",
+    payloads: Sequence[Payload] = (),
+) -> None:
+    """Seals in one commit with ``before`` (an operator's resolution); ``source`` names who verified, else the read."""
+    run = ending.run
+    row = await _row(parts, run)
+    result = await _result(parts, ending, row, source)
+    signed = receipts.sign_result(result, parts.keys)
+    said_sha256, said = payload(parts, run.action.execution_id, "detail", ending.detail)
+    sealed = Entry(RecordType.SEALED, _body(ending, signed, said_sha256), signed.envelope)
+    receipt = await _receipt(parts, ending, row, signed, [*before, sealed])
+    entries = [*before, sealed, Entry(RecordType.RECEIPT, {}, receipt.envelope, receipt.payload)]
+    ticket = await run.journal.commit(
+        parts, Stage.SEAL, entries, conditions=await _key_condition(parts), payloads=[said, *payloads]
+    )
+    await ticket.durable()
+
+
+async def hold(parts: Parts, held: Hold) -> Closed:
+    """Not closed: no RESULT yet, and the twin row stays. Durable when it returns."""
+    body = {"code": held.code[:64], "keep_lock": held.keep_lock}
+    ticket = await held.run.journal.commit(parts, Stage.SEAL, [Entry(RecordType.HELD, body)])
+    await ticket.durable()
+    return Closed(held.run.action.execution_id)
+
+
+def _body(ending: Ending, signed: Signed, said_sha256: str) -> dict[str, Any]:
+    failed = ending.state is State.FAILED
+    recorded = (INTERRUPTED if ending.code == INTERRUPTED else RECORDED_FAILURE) if failed else ""
+    return {
+        "state": str(ending.state),
+        "class": str(ending.result_class),
+        "code": recorded,
+        "wire_code": ending.code[:64] if failed else "",
+        "detail_sha256": said_sha256,
+        "result_sha256": signed.sha256,
+        "key": signed.key_id,
+        "outcome_unknown": ending.result_class is ResultClass.UNKNOWN_OUTCOME,
+    }
+
+
+async def _key_condition(parts: Parts) -> list[Condition]:
+    """The key that signs must be the one that the ledger calls active."""
+    key = rows.active_key("result")
+    found = await parts.store.get(key)
+    if found is None or found[1]["kid"] != parts.keys.result.key_id:
+        raise Unavailable(
+            Reason.INTERNAL,
+            "the result key on disk is not the active one of the ledger",
+            next_step="restore the key folder, then restart the daemon",
+        )
+    return [AtVersion(key, found[0])]
+
+
+async def _row(parts: Parts, run: Run) -> Row:
+    found = await parts.store.get(rows.execution(run.action.execution_id))
+    assert found is not None  # noqa: S101 - a run exists only over its row
+    return found[1]
+
+
+async def _result(parts: Parts, ending: Ending, row: Row, source: str) -> Result:
+    action = ending.run.action
+    output = await value_of(parts, action.execution_id, str(row.get("output_sha256", "")))
+    verification = row.get("verification")
+    operation = row.get("operation")
+    upstream = parts.upstreams.get(action.upstream)
+    reference = credential_ref(upstream) if upstream else "none"
+    return Result(
+        action=action.action_sha256,
+        output_sha256=row["output_sha256"] if output is not None else None,
+        execution_id=action.execution_id,
+        tenant=action.tenant,
+        caller=statements.Caller(action.requester),
+        tool=action.tool,
+        tool_version=action.tool_version,
+        target=statements.Target(action.target["type"], action.target["id"], row.get("target_version") or None),
+        state=statements.Sealed(str(ending.state)),
+        result_class=ending.result_class,
+        code=ending.code if ending.state is State.FAILED else "",
+        attempts=row["marker"],
+        effect_key=row["effect_key"],
+        upstream=statements.UpstreamPlace(action.origin, str(operation) if operation else None),
+        contract_sha256=row["contract_sha256"],
+        started_at=parse_rfc3339(row["claimed_at"]),
+        finished_at=parts.clock.now(),
+        idempotency=statements.Idempotency(action.caller_key, False) if action.caller_key else None,
+        approval=await _approval_use(parts, row),
+        policy=statements.Policy(row["decision_id"], row["policy_revision"]),
+        verification=_verification(verification, source),
+        output=_output(output),
+        credential=statements.Credential(reference, "") if reference != "none" else None,
+        daemon=statements.Daemon(parts.instance.version, parts.instance.name),
+    )
+
+
+def _verification(verification: Any, source: str) -> statements.Verification | None:
+    if source:
+        return statements.Verification("resolved", source)
+    if not verification:
+        return None
+    return statements.Verification(verification["verdict"], verification["source"], verification["read_sha256"] or None)
+
+
+def _output(output: Any) -> statements.Output | None:
+    if output is None:
+        return None
+    return statements.Output(len(canonical(output)), "application/json", "salted")
+
+
+async def _approval_use(parts: Parts, row: Row) -> statements.ApprovalUse | None:
+    digest = await _approval_digest(parts, row)
+    if digest is None:
+        return None
+    return statements.ApprovalUse(row["approval_id"], digest, row["consumed_index"])
+
+
+async def _approval_digest(parts: Parts, row: Row) -> str | None:
+    if not row["approval_id"]:
+        return None
+    found = await parts.store.get(rows.approval(row["approval_id"]))
+    if found is None or not found[1]["decisions"]:
+        return None
+    return str(found[1]["decisions"][-1]["statement_sha256"])
+
+
+async def _receipt(parts: Parts, ending: Ending, row: Row, result: Signed, own: Sequence[Entry]) -> Signed:
+    events = []
+    for index in row["records"]:
+        record = await parts.store.leaf(index)
+        if record is not None:
+            events.append(LedgerEvent(str(read(record.leaf).type), _leaf_hash(record.leaf), index))
+    receipt = Receipt(
+        result=result.sha256,
+        action=ending.run.action.action_sha256,
+        approval=await _approval_digest(parts, row),
+        execution_id=ending.run.action.execution_id,
+        state=statements.Sealed(str(ending.state)),
+        ledger=statements.Ledger(parts.instance.origin),
+        events=tuple(events),
+        issued_at=parts.clock.now(),
+    )
+    return receipts.sign_receipt(receipt, parts.keys)
+
+
+def _leaf_hash(leaf: bytes) -> str:
+    return hashlib.sha256(b"\x00" + leaf).hexdigest()

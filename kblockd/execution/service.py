@@ -1,0 +1,210 @@
+"""The executions as callers meet them: execute, get, list, watch, resolve."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from kblockd.domain import rows
+from kblockd.domain.canonical import canonical, sha256_hex
+from kblockd.domain.clock import rfc3339
+from kblockd.domain.envelope import Envelope
+from kblockd.domain.errors import KblockError, NotFound, Reason
+from kblockd.domain.keys import caller_key as caller_key_digest
+from kblockd.domain.outcome import Finding, Outcome, StageEvent
+from kblockd.domain.principal import Principal, View
+from kblockd.domain.records import Record, RecordType
+from kblockd.domain.states import TERMINAL, State
+from kblockd.execution import answers, pins, pipeline
+from kblockd.execution.action import Call, Run
+from kblockd.execution.expire import expire_if_due
+from kblockd.execution.journal import Journal
+from kblockd.execution.load import load_action
+from kblockd.execution.parts import Parts
+from kblockd.execution.replay import Existing
+from kblockd.execution.resolve import resolve
+from kblockd.execution.supervisor import Supervisor, store_failed
+from kblockd.store.protocol import Append, Payload, Row, StoreFailed
+from kblockd.telemetry.recorder import Trace
+
+MAX_PAGE = 200
+_WATCH_SECONDS = 5.0
+_REFUSED_ON_RECORD = frozenset(
+    {
+        Reason.PERMISSION_DENIED,
+        Reason.IDEMPOTENCY_CONFLICT,
+        Reason.REPLAY,
+        Reason.TWIN_UNRESOLVED,
+        Reason.POLICY_CHANGED,
+        Reason.OBSERVE_ENDED,
+        Reason.UNPINNED_TOOL,
+        Reason.TOOL_CHANGED,
+        Reason.PIN_MISMATCH,
+        Reason.POLICY_UNDEFINED,
+        Reason.POLICY_TYPE,
+        Reason.POLICY_TIMEOUT,
+        Reason.POLICY_DOWN,
+    }
+)
+
+
+class Executions:
+    """Facade over the pipeline, the supervisor and the answers. ``on_end`` takes a trace that is finished."""
+
+    def __init__(self, parts: Parts, supervisor: Supervisor, on_end: Callable[[Trace], None]) -> None:
+        self._parts = parts
+        self._supervisor = supervisor
+        self._on_end = on_end
+
+    async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> Outcome:
+        """Raises ``KblockError``; everything that is pending, executing, held or closed is an ``Outcome``."""
+        seconds = self._parts.clocks.client_wait_seconds if wait is None else wait
+        running = False
+        try:
+            self._supervisor.check_capacity()
+            found = await pipeline.propose(self._parts, Call(principal, envelope, trace))
+            if isinstance(found, Existing):
+                return await self._join(found.execution_id, principal, envelope, seconds, trace)
+            running = found.run is not None
+            if found.run is not None:
+                return await self._run(found.run, seconds, replayed=False)
+            return await self._answer(found.execution_id, replayed=False)
+        except StoreFailed as failure:
+            raise store_failed(failure, "", consumed=False) from None
+        except KblockError as error:
+            if error.reason in _REFUSED_ON_RECORD and not running:
+                await self.refused(principal, "/kblock.v1.ExecutionService/Execute", error)
+            raise
+        finally:
+            if not running:
+                self._on_end(trace)
+
+    async def get(
+        self, view: View, principal: Principal, *, execution_id: str = "", caller_key: str = ""
+    ) -> tuple[Outcome, builtins.list[StageEvent]]:
+        """By execution id, or by the principal's own caller key. Raises ``NotFound``."""
+        if caller_key:
+            digest = caller_key_digest(tenant=principal.tenant, agent=principal.id, key=caller_key)
+            bound = await self._parts.store.get(rows.caller_key(digest))
+            execution_id = str(bound[1]["execution"]) if bound else ""
+        row = await self._visible(view, execution_id)
+        return await answers.outcome(self._parts, row), await self._events(row)
+
+    async def list(
+        self, view: View, *, page_size: int, page_token: str, states: Sequence[str]
+    ) -> tuple[builtins.list[Outcome], str]:
+        """Newest first; ``page_token`` is the last execution id of the page before."""
+        size = min(page_size or 50, MAX_PAGE)
+        found: list[Outcome] = []
+        after = rows.execution(page_token) if page_token else None
+        while True:
+            scanned = await self._parts.store.scan(("execution",), after=after, limit=256, reverse=True)
+            for key, _, row in scanned:
+                after = key
+                if view.shows(row["tenant"], row["agent"]) and (not states or row["state"] in states):
+                    found.append(await answers.outcome(self._parts, row))
+                    if len(found) == size:
+                        return found, str(key[1])
+            if len(scanned) < 256:
+                return found, ""
+
+    async def watch(self, view: View, execution_id: str, after_index: int | None) -> AsyncIterator[StageEvent]:
+        """One event for each durable record after ``after_index``; ends when the execution is closed, not when held."""
+        after = after_index
+        while True:
+            row = await self._visible(view, execution_id)
+            for event in await answers.events(self._parts, row, after):
+                after = event.ledger_index
+                yield event
+            if State(row["state"]) in TERMINAL:
+                return
+            await self._parts.changes.wait(execution_id, _WATCH_SECONDS)
+
+    async def resolve(
+        self, principal: Principal, view: View, execution_id: str, finding: Finding, reason: str
+    ) -> Outcome:
+        """An operator's finding on a held execution, or a disposition on one sealed as unknown."""
+        row = await self._visible(view, execution_id)
+        await resolve(self._parts, principal, row, finding, reason)
+        return await self._answer(execution_id, replayed=False)
+
+    async def refused(self, principal: Principal, method: str, error: KblockError) -> None:
+        """A refusal on record; one that cannot be written is not worth failing for."""
+        parts = self._parts
+        said = canonical({"salt": parts.ids.salt(), "kind": "refusal", "value": error.message[:2000]})
+        digest = sha256_hex(said)
+        scope = error.execution_id or "refused"
+        body = {
+            "reason": str(error.reason),
+            "principal": principal.id,
+            "method": method,
+            "refers_to": error.execution_id,
+            "message_sha256": digest,
+        }
+        at = rfc3339(parts.clock.now())
+        known = error.execution_id if await self._exists(error.execution_id) else ""
+        leaf = Record(RecordType.CALL_REFUSED, at, principal.tenant, known, 0, None, body).leaf()
+        try:
+            await parts.store.commit([], [Append(leaf)], [Payload(rows.payload(scope, digest), said)])
+        except StoreFailed:
+            return
+
+    async def _join(
+        self, execution_id: str, principal: Principal, envelope: Envelope, seconds: float, trace: Trace
+    ) -> Outcome:
+        """The identical call once more: the stored outcome, the run under way, or the run that its approval allows."""
+        parts = self._parts
+        handle = self._supervisor.running(execution_id)
+        if handle is None:
+            version, row = await expire_if_due(parts, execution_id)
+            approval = await parts.store.get(rows.approval(row["approval_id"])) if row["approval_id"] else None
+            if row["state"] == State.APPROVED:
+                pins.check_approval(envelope, approval[1] if approval else None)
+                return await self._resume_approved(version, row, seconds, trace)
+            if row["state"] == State.EXECUTING:
+                await self._supervisor.take_up(execution_id)
+                handle = self._supervisor.running(execution_id)
+        if handle is not None:
+            await handle.wait(seconds)
+            if refusal := handle.refusal():
+                raise refusal
+        return await self._answer(execution_id, replayed=True)
+
+    async def _resume_approved(self, version: int, row: Row, seconds: float, trace: Trace) -> Outcome:
+        execution_id = str(row["id"])
+        action = await load_action(self._parts, row)
+        handle = self._supervisor.running(execution_id)  # while we looked, an identical call may have begun it
+        if handle is None:
+            journal = Journal(execution_id, row["tenant"], trace, version)
+            run = Run(action, journal, attempt=1, again=False, fresh_describe=False)
+            return await self._run(run, seconds, replayed=False)
+        await handle.wait(seconds)
+        if refusal := handle.refusal():
+            raise refusal
+        return await self._answer(execution_id, replayed=True)
+
+    async def _run(self, run: Run, seconds: float, *, replayed: bool) -> Outcome:
+        handle = self._supervisor.start(run)
+        await handle.wait(seconds)
+        if refusal := handle.refusal():
+            raise refusal
+        return await self._answer(run.action.execution_id, replayed=replayed)
+
+    async def _answer(self, execution_id: str, *, replayed: bool) -> Outcome:
+        found = await self._parts.store.get(rows.execution(execution_id))
+        if found is None:
+            raise NotFound(Reason.NOT_FOUND, f"there is no execution {execution_id[:80]!r} that you may see")
+        return await answers.outcome(self._parts, found[1], replayed=replayed)
+
+    async def _visible(self, view: View, execution_id: str) -> Row:
+        found = await self._parts.store.get(rows.execution(execution_id)) if execution_id else None
+        if found is None or not view.shows(found[1]["tenant"], found[1]["agent"]):
+            raise NotFound(Reason.NOT_FOUND, f"there is no execution {execution_id[:80]!r} that you may see")
+        _, row = await expire_if_due(self._parts, execution_id)
+        return row
+
+    async def _events(self, row: Row) -> builtins.list[StageEvent]:
+        return await answers.events(self._parts, row)
+
+    async def _exists(self, execution_id: str) -> bool:
+        return bool(execution_id) and await self._parts.store.get(rows.execution(execution_id)) is not None

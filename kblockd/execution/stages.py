@@ -1,0 +1,77 @@
+"""The stages by number, and what stands around each of them: a span and a pair of failpoints.
+
+The numbers are the same in code, span names, failpoints, records and tests (design section 5, interfaces.md
+section 6).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from kblockd.execution.parts import Parts
+from kblockd.telemetry.recorder import Trace
+
+
+class Stage(enum.IntEnum):
+    """Numbers and names of the stages."""
+
+    AUTHENTICATE = 0
+    ADMIT = 1
+    REPLAY = 2
+    DECIDE = 3
+    AWAIT_APPROVAL = 4
+    PREFLIGHT = 5
+    LEASE = 6
+    READ = 7
+    PRECONDITIONS = 8
+    CONSUME = 9
+    MARK_SENT = 10
+    DISPATCH = 11
+    CLASSIFY = 12
+    RECONCILE = 13
+    VERIFY = 14
+    RECOVER = 15
+    SEAL = 16
+
+    @property
+    def word(self) -> str:
+        """``consume`` for CONSUME."""
+        return self.name.lower()
+
+    @property
+    def label(self) -> str:
+        """``09.consume``: what failpoints and commits are called by."""
+        return f"{self.value:02}.{self.word}"
+
+
+class Traced(Protocol):
+    """What a stage takes: anything that knows its trace."""
+
+    @property
+    def trace(self) -> Trace: ...
+
+
+Taken = TypeVar("Taken", bound=Traced)
+Given = TypeVar("Given")
+
+
+def stage(
+    number: Stage,
+) -> Callable[[Callable[[Parts, Taken], Awaitable[Given]]], Callable[[Parts, Taken], Awaitable[Given]]]:
+    """Wraps a stage in its span and its failpoints ``before`` and ``after``."""
+
+    def wrap(function: Callable[[Parts, Taken], Awaitable[Given]]) -> Callable[[Parts, Taken], Awaitable[Given]]:
+        @functools.wraps(function)
+        async def staged(parts: Parts, taken: Taken) -> Given:
+            await parts.failpoints.reach(f"{number.label}:before")
+            with taken.trace.stage(number.value, number.word):
+                given = await function(parts, taken)
+            await parts.failpoints.reach(f"{number.label}:after")
+            return given
+
+        return staged
+
+    return wrap

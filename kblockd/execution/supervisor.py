@@ -1,0 +1,246 @@
+"""Who runs executions: the daemon, not the RPC. A caller that goes away only stops waiting (design section 4).
+
+A run that ends without an ending after its consumption (its lease lost, its row changed, a defect) is looked at again
+from the ledger, some times; then the sweep has it. One that was refused before the consumption tells its callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from kblockd.domain.clock import rfc3339
+from kblockd.domain.errors import Internal, KblockError, Reason, ResourceExhausted, Unavailable
+from kblockd.domain.records import Record, RecordType
+from kblockd.domain.states import State
+from kblockd.execution import pipeline
+from kblockd.execution.action import Run
+from kblockd.execution.classify import attempt_record, classify_outcome
+from kblockd.execution.journal import Entry, Journal
+from kblockd.execution.load import load_action
+from kblockd.execution.parts import Parts
+from kblockd.execution.preflight import BindingChanged
+from kblockd.execution.resume import journal_of, resume
+from kblockd.execution.stages import Stage
+from kblockd.store.protocol import Append, Conflict, StoreFailed
+from kblockd.telemetry.recorder import Trace
+
+_log = logging.getLogger(__name__)
+_LOOKS = 3
+
+
+@dataclass(slots=True)
+class Handle:
+    """A run under way. ``done`` ends with the refusal, or None when the ledger holds the answer."""
+
+    execution_id: str
+    journal: Journal
+    done: asyncio.Task[KblockError | None]
+
+    async def wait(self, seconds: float) -> None:
+        """Until the run has ended, or ``seconds``; zero waits only until it is claimed or has ended."""
+        if seconds > 0:
+            await asyncio.wait({self.done}, timeout=seconds)
+            return
+        claimed = asyncio.ensure_future(self.journal.claimed.wait())
+        try:
+            await asyncio.wait({self.done, claimed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            claimed.cancel()
+
+    def refusal(self) -> KblockError | None:
+        """Why the run ended before its consumption, if it did."""
+        return self.done.result() if self.done.done() and not self.done.cancelled() else None
+
+
+class Supervisor:
+    """All runs of this daemon; at most ``limits.executions`` at once."""
+
+    def __init__(self, parts: Parts, new_trace: Callable[[], Trace], on_end: Callable[[Trace], None]) -> None:
+        self._parts = parts
+        self._new_trace = new_trace
+        self._on_end = on_end
+        self._running: dict[str, Handle] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+        parts.late.on_late = self._late
+
+    def running(self, execution_id: str) -> Handle | None:
+        """The run of this execution in this process."""
+        return self._running.get(execution_id)
+
+    def check_capacity(self) -> None:
+        """Raises ``ResourceExhausted`` or ``Unavailable`` before anything is recorded for a new run."""
+        if self._stopping:
+            raise Unavailable(
+                Reason.SHUTTING_DOWN,
+                "the daemon is stopping. Nothing was executed or consumed.",
+                retryable=True,
+                next_step="repeat the identical call when it is back",
+            )
+        if self._parts.free_bytes() < self._parts.limits.free_space_mib << 20:
+            raise ResourceExhausted(
+                Reason.OVERLOAD,
+                "the disk of the ledger has less free space than limits.free_space_mib. Nothing was recorded.",
+                retryable=True,
+                next_step="an operator must free space",
+                retry_after_seconds=30.0,
+            )
+        if len(self._running) >= self._parts.limits.executions:
+            raise ResourceExhausted(
+                Reason.OVERLOAD,
+                f"{len(self._running)} executions are under way, which is the limit. Nothing was recorded.",
+                retryable=True,
+                next_step="repeat the identical call in a moment",
+                retry_after_seconds=1.0,
+            )
+
+    def start(self, run: Run) -> Handle:
+        """Runs stages 5 to 16 of a decided, approved execution."""
+        self.check_capacity()
+        return self._spawn(run.action.execution_id, run.journal, pipeline.run(self._parts, run))
+
+    async def take_up(self, execution_id: str) -> None:
+        """Takes up an executing execution that nobody runs: after a start, by the sweep."""
+        if execution_id in self._running or self._stopping:
+            return
+        found = await journal_of(self._parts, execution_id, self._new_trace())
+        if found is None or found[1]["state"] != State.EXECUTING or execution_id in self._running:
+            return
+        journal, row = found
+        self._spawn(execution_id, journal, resume(self._parts, journal, row))
+
+    async def stop(self, grace_seconds: float) -> int:
+        """Lets runs end for ``grace_seconds``; what is left is resumed by the next start. Returns their number."""
+        self._stopping = True
+        tasks = {handle.done for handle in self._running.values()} | self._tasks
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_seconds)
+        left = [task for task in tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=5.0)
+        return len(left)
+
+    def _spawn(self, execution_id: str, journal: Journal, work: Coroutine[Any, Any, Any]) -> Handle:
+        task = asyncio.create_task(self._supervise(execution_id, journal, work), name=execution_id)
+        handle = Handle(execution_id, journal, task)
+        self._running[execution_id] = handle
+        return handle
+
+    async def _supervise(
+        self, execution_id: str, journal: Journal, work: Coroutine[Any, Any, Any]
+    ) -> KblockError | None:
+        parts = self._parts
+        try:
+            refusal = await self._until_ended(execution_id, journal, work)
+            if refusal is not None:
+                await self._record_refusal(journal, refusal)
+            return refusal
+        finally:
+            parts.leases.drop(execution_id)
+            self._running.pop(execution_id, None)
+            parts.changes.notify(execution_id)
+            self._on_end(journal.trace)
+
+    async def _until_ended(
+        self, execution_id: str, journal: Journal, work: Coroutine[Any, Any, Any]
+    ) -> KblockError | None:
+        """None when the ledger has the answer; a refusal only when nothing was consumed."""
+        for _ in range(_LOOKS):
+            try:
+                await work
+                return None
+            except StoreFailed as failure:
+                return store_failed(failure, execution_id, consumed=journal.claimed.is_set())
+            except Exception as error:
+                known = isinstance(error, KblockError | Conflict)
+                _log.log(
+                    logging.INFO if known else logging.ERROR,
+                    "the run stopped: %s",
+                    type(error).__name__,
+                    exc_info=None if known else error,
+                    extra={"execution_id": execution_id},
+                )
+                if not journal.claimed.is_set():
+                    return error if isinstance(error, KblockError) else _defect(execution_id)
+            self._parts.leases.drop(execution_id)
+            found = await journal_of(self._parts, execution_id, journal.trace)
+            if found is None or found[1]["state"] != State.EXECUTING:
+                return None
+            again, row = found
+            journal.version, journal.attempt, journal.marked = again.version, again.attempt, again.marked
+            work = resume(self._parts, journal, row)
+        work.close()
+        return None
+
+    async def _record_refusal(self, journal: Journal, refusal: KblockError) -> None:
+        """A void action is cancelled, durably; another refusal rides along and leaves the action approved."""
+        parts = self._parts
+        try:
+            if isinstance(refusal, BindingChanged):
+                body = {"code": str(refusal.reason), "policy_revision": "", "reasons": []}
+                ticket = await journal.commit(parts, Stage.PREFLIGHT, [Entry(RecordType.CANCELLED, body)])
+                await ticket.durable()
+            elif not isinstance(refusal, Internal):
+                body = {"reason": str(refusal.reason), "principal": "", "method": ""}
+                at = rfc3339(parts.clock.now())
+                leaf = Record(RecordType.CALL_REFUSED, at, journal.tenant, journal.execution_id, 0, 5, body).leaf()
+                await parts.store.commit([], [Append(leaf)])
+        except (Conflict, StoreFailed):
+            _log.warning("a refusal could not be recorded", extra={"execution_id": journal.execution_id})
+
+    def _late(self, execution_id: str) -> None:
+        if execution_id not in self._running:
+            task = asyncio.get_running_loop().create_task(self._store_late(execution_id))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _store_late(self, execution_id: str) -> None:
+        """Evidence for an execution that nobody runs any more; it moves nothing."""
+        parts = self._parts
+        found = await journal_of(parts, execution_id, self._new_trace())
+        if found is None:
+            return
+        journal, row = found
+        action = await load_action(parts, row)
+        for attempt, outcome in parts.late.take(execution_id):
+            journal.attempt = attempt
+            result_class = classify_outcome(outcome, action.contract)
+            entry, payloads = attempt_record(parts, execution_id, outcome, result_class, outcome.code, late=True)
+            try:
+                await journal.commit(parts, Stage.CLASSIFY, [entry], payloads=payloads)
+            except (Conflict, StoreFailed):
+                _log.warning("a late answer could not be kept", extra={"execution_id": execution_id})
+
+
+def store_failed(failure: StoreFailed, execution_id: str, *, consumed: bool) -> Unavailable:
+    """Before stage 9 the call may be repeated; after it the execution must be looked up (R668, R669)."""
+    if consumed or failure.unknown:
+        return Unavailable(
+            Reason.COMMIT_UNKNOWN if failure.unknown else Reason.STORE_UNAVAILABLE,
+            "the store failed while the action was under way; the next start decides from disk.",
+            executed=consumed,
+            consumed=consumed,
+            next_step="look the execution up before you repeat anything",
+            execution_id=execution_id,
+        )
+    return Unavailable(
+        Reason.STORE_UNAVAILABLE,
+        "the store cannot serve. Nothing was executed or consumed.",
+        retryable=True,
+        next_step="repeat the identical call when the daemon is back",
+    )
+
+
+def _defect(execution_id: str) -> Internal:
+    return Internal(
+        Reason.INTERNAL,
+        "a defect stopped the execution before its consumption. Nothing was executed or consumed.",
+        next_step="report the execution id; the identical call may be repeated",
+        execution_id=execution_id,
+    )

@@ -1,0 +1,100 @@
+"""The sweep: expires what waited too long, takes up what nobody runs, closes what cannot be proved any more.
+
+It never touches a running call: closure needs a dead lease and ``close_after`` since the consumption, and ``held``
+is left to operators (C3, CRS-06 to CRS-14). One daemon owns the store, so there is one sweeper by construction.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+
+from kblockd.domain import rows
+from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.states import Phase, ResultClass, State
+from kblockd.execution.action import Run
+from kblockd.execution.expire import expire_if_due
+from kblockd.execution.load import load_action
+from kblockd.execution.parts import Parts
+from kblockd.execution.recover import Ending
+from kblockd.execution.resume import journal_of
+from kblockd.execution.seal import INTERRUPTED, seal_with
+from kblockd.execution.supervisor import Supervisor
+from kblockd.store.protocol import Conflict, Row, StoreFailed
+from kblockd.telemetry.recorder import Trace
+
+_log = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """One pass over the open executions every ``clocks.sweep_seconds``."""
+
+    def __init__(self, parts: Parts, supervisor: Supervisor) -> None:
+        self._parts = parts
+        self._supervisor = supervisor
+
+    async def run(self) -> None:
+        """Until cancelled; the first pass is at once: the start's reconciliation."""
+        while True:
+            try:
+                await self.sweep()
+            except StoreFailed:
+                return  # the daemon ends itself
+            await self._parts.clock.sleep(self._parts.clocks.sweep_seconds)
+
+    async def sweep(self) -> None:
+        """One pass; a single execution that cannot be handled does not keep the others waiting."""
+        after: rows.Key | None = None
+        while True:
+            scanned = await self._parts.store.scan(("open",), after=after, limit=256)
+            for key, _, link in scanned:
+                after = key
+                await self._guarded(str(link["execution"]))
+            if len(scanned) < 256:
+                return
+
+    async def _guarded(self, execution_id: str) -> None:
+        try:
+            await self._one(execution_id)
+        except Conflict:
+            return
+        except StoreFailed:
+            raise
+        except Exception:
+            _log.exception("the sweep could not handle an execution", extra={"execution_id": execution_id})
+
+    async def _one(self, execution_id: str) -> None:
+        if self._supervisor.running(execution_id) is not None or self._parts.leases.live(execution_id):
+            return
+        _, row = await expire_if_due(self._parts, execution_id)
+        if row["state"] != State.EXECUTING:
+            return
+        if self._overdue(row):
+            await self._close(execution_id)
+        else:
+            await self._supervisor.take_up(execution_id)
+
+    def _overdue(self, row: Row) -> bool:
+        age = self._parts.clock.now() - parse_rfc3339(row["claimed_at"])
+        return age >= dt.timedelta(seconds=self._parts.clocks.close_after_seconds)
+
+    async def _close(self, execution_id: str) -> None:
+        """INTERRUPTED: before the upstream was called where the missing marker proves it, else unknown (R460, R461)."""
+        found = await journal_of(self._parts, execution_id, Trace())
+        if found is None:
+            return
+        journal, row = found
+        result_class, detail = closure(row)
+        run = Run(await load_action(self._parts, row), journal, row["attempt"], again=True, fresh_describe=False)
+        await seal_with(self._parts, Ending(run, State.FAILED, result_class, INTERRUPTED, detail))
+
+
+def closure(row: Row) -> tuple[ResultClass, str]:
+    """The class and the words of a closure by age."""
+    if not row["marker"]:
+        return ResultClass.NOT_STARTED, "interrupted before the upstream was called"
+    proved_absent = row.get("finding", {}).get("finding") == "absent"
+    refused = row["phase"] == Phase.RECOVERING and row["result_class"] == ResultClass.FAILED_BEFORE_SIDE_EFFECT
+    if proved_absent or refused:
+        return ResultClass.FAILED_BEFORE_SIDE_EFFECT, "interrupted; the effect is proved not to have happened"
+    return ResultClass.UNKNOWN_OUTCOME, "interrupted; upstream outcome unknown"

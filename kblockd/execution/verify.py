@@ -1,0 +1,169 @@
+"""Stage 14: independent reads until expected, tolerated, prohibited or the bound; Rego judges, code compares nothing.
+
+Lack of evidence is never evidence of success: a failed read, an undefined policy and a malformed answer are all
+inconclusive (R239 to R268, VER-01, VER-04, VER-06).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kblockd.domain import pointer, rows
+from kblockd.domain.contract import VerifyRead, resolve
+from kblockd.domain.records import RecordType
+from kblockd.domain.states import ResultClass
+from kblockd.execution import questions
+from kblockd.execution.journal import Entry, payload
+from kblockd.execution.load import value_of
+from kblockd.execution.parts import Parts
+from kblockd.execution.read import read_tool
+from kblockd.execution.reconcile import Settled, Standing
+from kblockd.execution.stages import Stage, stage
+from kblockd.policy import entrypoints
+from kblockd.policy.engine import PolicyFailure
+from kblockd.telemetry.recorder import Trace
+from kblockd.upstream.adapter import Outcome, Sent
+
+_DECISIVE = ("expected", "tolerated", "prohibited")
+SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Settled, with the verdict of the authoritative system: one of Rego's four, or ``skipped``."""
+
+    settled: Settled
+    verdict: str
+    code: str
+
+    @property
+    def trace(self) -> Trace:
+        """The execution's trace."""
+        return self.settled.trace
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    verdict: str
+    code: str
+    read: Any
+    revision: str = ""
+    decision_id: str = ""
+    codes: tuple[str, ...] = ()
+
+
+@stage(Stage.VERIFY)
+async def verify(parts: Parts, settled: Settled) -> Judged:
+    """Never raises on what upstream or policy do."""
+    contract = settled.claim.run.action.contract
+    if settled.standing not in (Standing.ANSWERED, Standing.PRESENT) or contract.reads.verify is None:
+        return Judged(settled, SKIPPED, "")
+    reading = await _until_decisive(parts, settled, contract.reads.verify)
+    await _record(parts, settled, reading)
+    return Judged(settled, reading.verdict, reading.code)
+
+
+async def _until_decisive(parts: Parts, settled: Settled, wanted: VerifyRead) -> _Reading:
+    verification = settled.claim.run.action.contract.verification
+    end = parts.clock.monotonic() + verification.maximum_duration_seconds
+    if verification.consistency_delay_seconds:
+        await parts.clock.sleep(verification.consistency_delay_seconds)
+    snapshot = await _snapshot(parts, settled)
+    while True:
+        reading = await _read_once(parts, settled, wanted, snapshot)
+        if reading.verdict in _DECISIVE:
+            return reading
+        left = end - parts.clock.monotonic()
+        if left <= 0:
+            return reading
+        await parts.clock.sleep(min(verification.poll_interval_seconds, left))
+
+
+async def _read_once(parts: Parts, settled: Settled, wanted: VerifyRead, snapshot: Any) -> _Reading:
+    action = settled.claim.run.action
+    known: dict[str, Any] = {
+        "args": action.args,
+        "execution_id": action.execution_id,
+        "effect_key": settled.claim.effect_key,
+        "snapshot": snapshot,
+    }
+    if settled.output is not None:
+        known["output"] = settled.output
+    if settled.operation:
+        known["operation"] = settled.operation
+    try:
+        arguments = resolve(wanted.arguments, known)
+    except pointer.PointerMissing as missing:
+        return _Reading("inconclusive", "READ_ARGUMENT_MISSING", {"missing": missing.pointer})
+    outcome = await read_tool(parts, action.upstream, wanted.tool, arguments, settled.trace, timeout_seconds=10.0)
+    if outcome.sent is not Sent.ANSWERED or outcome.is_error:
+        return _Reading("inconclusive", outcome.code or "READ_FAILED", None)
+    return await _judge(parts, settled, outcome, snapshot)
+
+
+async def _judge(parts: Parts, settled: Settled, outcome: Outcome, snapshot: Any) -> _Reading:
+    action = settled.claim.run.action
+    document = questions.document(
+        parts,
+        questions.requester(parts, action),
+        action,
+        snapshot=snapshot,
+        read=outcome.output,
+        outcome=outcome_document(settled),
+        finding={"finding": settled.standing.value, "verdict": ""},
+    )
+    try:
+        decision = await parts.engine.evaluate(entrypoints.VERIFICATION, document)
+    except PolicyFailure as failure:
+        return _Reading("inconclusive", str(failure.reason), outcome.output)
+    answer = entrypoints.verification(decision.result)
+    codes = tuple(questions.codes(answer.reasons))
+    code = codes[0] if codes else ""
+    return _Reading(answer.verdict, code, outcome.output, decision.revision, decision.decision_id, codes)
+
+
+def outcome_document(settled: Settled, *, attempts: int | None = None) -> dict[str, Any]:
+    """``input.outcome`` for verification and recovery."""
+    run = settled.claim.run
+    return {
+        "class": str(settled.result_class),
+        "code": settled.code,
+        "attempts": run.attempt if attempts is None else attempts,
+        "maximum_attempts": run.action.limits.maximum_attempts,
+        "marker": True,
+        "irreversible": run.action.contract.recovery.irreversible_step,
+        "output": settled.output,
+        "effect_key": settled.claim.effect_key,
+    }
+
+
+async def _snapshot(parts: Parts, settled: Settled) -> Any:
+    execution_id = settled.claim.run.action.execution_id
+    found = await parts.store.get(rows.execution(execution_id))
+    return await value_of(parts, execution_id, str(found[1].get("snapshot_sha256", ""))) if found else None
+
+
+async def _record(parts: Parts, settled: Settled, reading: _Reading) -> None:
+    run = settled.claim.run
+    digest, kept = "", []
+    if reading.read is not None:
+        digest, stored = payload(parts, run.action.execution_id, "verification", reading.read)
+        kept.append(stored)
+    body = {
+        "verdict": reading.verdict,
+        "source": "authoritative_read",
+        "read_sha256": digest,
+        "code": reading.code[:64],
+        "policy_revision": reading.revision,
+        "decision_id": reading.decision_id,
+        "reasons": list(reading.codes),
+        "class": str(_verified_class(settled, reading.verdict)),
+    }
+    await run.journal.commit(parts, Stage.VERIFY, [Entry(RecordType.VERIFIED, body)], payloads=kept)
+
+
+def _verified_class(settled: Settled, verdict: str) -> ResultClass:
+    if verdict in ("expected", "tolerated"):
+        return ResultClass.COMPLETED_VERIFIED
+    return ResultClass.FAILED_AFTER_SIDE_EFFECT if verdict == "prohibited" else settled.result_class

@@ -1,0 +1,124 @@
+"""The ledger as it is served: records, checkpoints and proofs over what is durable.
+
+Everything comes through ``Store``, so any store will do. A checkpoint is signed only over a size that the store calls
+durable: a crash can lose a checkpoint, never take back one that was handed out (evidence.md, Ledger).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kblockd.domain.signing import Signer
+from kblockd.ledger import checkpoint, merkle, note
+from kblockd.ledger.checkpoint import TreeHead
+from kblockd.ledger.merkle import Range
+from kblockd.ledger.tlog_proof import TlogProof
+from kblockd.store.protocol import Key, Store
+
+MAX_READ: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One durable record: its place, the bytes that the tree hashes, and what stands beside it."""
+
+    index: int
+    leaf: bytes
+    aux: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SignedHead:
+    """A tree head and the note that signs it."""
+
+    head: TreeHead
+    note: str
+
+
+class Ledger:
+    """Read-only. ``signers`` gives the log keys that are active now, two while a key rotates."""
+
+    def __init__(self, store: Store, origin: str, signers: Callable[[], Sequence[Signer]]) -> None:
+        """Raises ValueError for an origin that cannot name a note key."""
+        self._store = store
+        self._signers = signers
+        self.origin = note.check_name(origin)
+        self._latest: tuple[SignedHead, tuple[str, ...]] | None = None
+
+    def size(self) -> int:
+        """Number of durable records."""
+        return self._store.size()
+
+    async def checkpoint(self) -> SignedHead:
+        """The newest signed head: the last one again while the size and the keys are the same.
+
+        Raises OSError when a key cannot be used, ``StoreFailed``.
+        """
+        size = self._store.size()
+        signers = self._signers()
+        keys = tuple(signer.key_id for signer in signers)
+        if self._latest is not None and self._latest[0].head.size == size and self._latest[1] == keys:
+            return self._latest[0]
+        head = TreeHead(self.origin, size, await self.root(size))
+        signed = SignedHead(head, checkpoint.sign(head, signers))
+        if self._latest is None or self._latest[0].head.size <= size:
+            self._latest = (signed, keys)
+        return signed
+
+    async def root(self, size: int) -> bytes:
+        """The root over the first ``size`` records; raises ValueError when so many are not durable."""
+        self._check_size(size)
+        return await self._hash((0, size))
+
+    async def inclusion(self, index: int, size: int) -> list[bytes]:
+        """The path of a record in the tree of ``size``; raises ValueError when it is not in it."""
+        self._check_size(size)
+        return [await self._hash(span) for span in merkle.inclusion_ranges(index, size)]
+
+    async def consistency(self, old: int, new: int) -> list[bytes]:
+        """The proof that the tree only grew from ``old`` to ``new`` records; raises ValueError for sizes not there."""
+        self._check_size(new)
+        return [await self._hash(span) for span in merkle.consistency_ranges(old, new)]
+
+    async def proof(self, index: int) -> TlogProof:
+        """A record's proof under the newest checkpoint; raises ValueError when the record is not durable."""
+        signed = await self.checkpoint()
+        path = await self.inclusion(index, signed.head.size)
+        return TlogProof(index, tuple(path), signed.note)
+
+    async def read(self, first: int, limit: int = MAX_READ) -> list[Entry]:
+        """At most ``limit`` durable records from ``first`` on, in order."""
+        end = min(self._store.size(), first + min(limit, MAX_READ))
+        return await self.read_all(range(first, end))
+
+    async def read_all(self, indexes: Sequence[int]) -> list[Entry]:
+        """These records, for example those that a row lists; raises ValueError when one is not durable."""
+        entries = []
+        for index in indexes:
+            record = await self._store.leaf(index)
+            if record is None:
+                raise ValueError(f"record {index} is not in the ledger of {self._store.size()}")
+            entries.append(Entry(index, record.leaf, record.aux))
+        return entries
+
+    async def read_rows(self, *prefixes: Key) -> list[Entry]:
+        """The records that the rows under these prefixes list, in order: the story of one execution."""
+        indexes: set[int] = set()
+        for prefix in prefixes:
+            for _, _, row in await self._store.scan(prefix):
+                indexes.update(row.get("records", ()))
+        return await self.read_all(sorted(indexes))
+
+    def _check_size(self, size: int) -> None:
+        if not 0 <= size <= self._store.size():
+            raise ValueError(f"a tree of {size}: the ledger has {self._store.size()} durable records")
+
+    async def _hash(self, span: Range) -> bytes:
+        hashes = []
+        for node in merkle.nodes_of(span):
+            value = await self._store.raw(merkle.node_key(node))
+            if value is None:
+                raise ValueError(f"the tree node at level {node[0]}, index {node[1]} is missing")
+            hashes.append(value)
+        return merkle.fold_right(hashes)

@@ -1,0 +1,232 @@
+"""Verification: the records are the truth, and everything else must follow from them.
+
+``verify`` goes through the ledger once, from the first record on: every leaf against the tree, every record through
+the fold, and at the end every row against what the fold made. Memory is bounded: rows beyond the newest lie in a
+scratch database. It finds changed, missing and surplus rows, counters included, which have no list of records.
+
+``check_rows`` is the short form for the start: a row is folded again from the records that it lists alone.
+
+Both read a ``View`` and block: run them in a process of their own (or a thread), over a stopped store or over what
+``Store.backup`` made of a running one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from kblockd.ledger.merkle import MerkleTree
+from kblockd.store import schema
+from kblockd.store.database import View
+from kblockd.store.protocol import Fold, Key, Row, StoreRefused
+from kblockd.store.scratch import CACHED_ROWS, Scratch
+
+MAX_DIFFERENCES: Final = 100
+_PROGRESS_EVERY: Final = 1000
+
+Progress = Callable[[int, int], None]
+"""``progress(done, size)`` in records; may sleep to leave the processor to others, may raise to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One fault: ``where`` is a record, a tree node or a row; never any content."""
+
+    where: str
+    fault: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.fault}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and what was found; ``differences`` holds the first hundred of ``faults``."""
+
+    size: int = 0
+    root: bytes = b""
+    nodes: int = 0
+    rows: int = 0
+    faults: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs."""
+        return self.faults == 0
+
+    def add(self, where: str, fault: str) -> None:
+        """Notes a difference."""
+        self.faults += 1
+        if len(self.differences) < MAX_DIFFERENCES:
+            self.differences.append(Difference(where, fault))
+
+
+def verify(
+    view: View,
+    fold: Fold,
+    *,
+    heads: Mapping[int, bytes],
+    progress: Progress | None = None,
+    scratch_dir: Path | None = None,
+    cached_rows: int = CACHED_ROWS,
+) -> Report:
+    """The whole ledger. ``heads`` are sizes and roots that must lie on its history: the head file, and checkpoints
+    whose signatures the caller has verified.
+
+    Raises OSError when the scratch cannot be written, and whatever RocksDB reports for unreadable files.
+    """
+    report = Report(size=view.size())
+    with Scratch(scratch_dir, cached_rows=cached_rows) as scratch:
+        _walk(view, fold, scratch, report, heads, progress)
+        _compare_rows(view, scratch, report)
+    for size in heads:
+        if size > report.size:
+            report.add(f"ledger of {report.size} records", f"a head over {size} records was handed out")
+    return report
+
+
+def _walk(
+    view: View, fold: Fold, scratch: Scratch, report: Report, heads: Mapping[int, bytes], progress: Progress | None
+) -> None:
+    tree = MerkleTree()
+    _compare_root(tree, heads, report)
+    for index in range(report.size):
+        record = view.leaf(index)
+        if record is None:
+            report.add(f"record {index}", "missing; nothing behind it can be folded")
+            return
+        _compare_nodes(view, tree.append(index, [record.leaf]), report)
+        _compare_root(tree, heads, report)
+        try:
+            for key, row in fold(scratch.read, index, record.leaf):
+                scratch.put(key, index, row)
+        except Exception as error:
+            # Whatever a fold raises, the record does not fold; the type says enough, the text may hold content.
+            report.add(f"record {index}", f"does not fold ({type(error).__name__})")
+        if progress is not None and (index + 1) % _PROGRESS_EVERY == 0:
+            progress(index + 1, report.size)
+    report.root = tree.root()
+    surplus = sum(1 for _ in view.encoded(("node",))) - report.nodes
+    if surplus > 0:
+        report.add("tree", f"{surplus} nodes that belong to no record")
+    if progress is not None:
+        progress(report.size, report.size)
+
+
+def _compare_nodes(view: View, nodes: Iterable[tuple[Key, bytes]], report: Report) -> None:
+    for key, value in nodes:
+        report.nodes += 1
+        if view.raw(key) != value:
+            report.add(f"tree node at level {key[1]}, index {key[2]}", "is not the hash of what is below it")
+
+
+def _compare_root(tree: MerkleTree, heads: Mapping[int, bytes], report: Report) -> None:
+    expected = heads.get(tree.size)
+    if expected is not None and tree.root() != expected:
+        report.add(
+            f"root over {tree.size} records", f"is {tree.root().hex()}, the head that was written says {expected.hex()}"
+        )
+
+
+def _compare_rows(view: View, scratch: Scratch, report: Report) -> None:
+    for table in sorted(scratch.tables() | set(view.tables())):
+        for encoded, stored, folded in _joined(view.encoded((table,)), scratch.pairs((table,))):
+            report.rows += stored is not None
+            if fault := _fault(stored, folded):
+                report.add(f"row {schema.decode_key(encoded)!r}", fault)
+
+
+def _joined(
+    stored: Iterator[tuple[bytes, bytes]], folded: Iterator[tuple[bytes, bytes]]
+) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """Both in key order, side by side."""
+    left, right = next(stored, None), next(folded, None)
+    while left is not None or right is not None:
+        if right is None or (left is not None and left[0] < right[0]):
+            assert left is not None  # noqa: S101 - the loop's condition, spelt out for the type checker
+            yield left[0], left[1], None
+            left = next(stored, None)
+        elif left is None or right[0] < left[0]:
+            yield right[0], None, right[1]
+            right = next(folded, None)
+        else:
+            yield left[0], left[1], right[1]
+            left, right = next(stored, None), next(folded, None)
+
+
+def _fault(stored: bytes | None, folded: bytes | None) -> str:
+    if stored is None:
+        return "missing"
+    if folded is None:
+        return "made by no record"
+    if stored == folded:
+        return ""
+    try:
+        version, row = schema.decode_row(stored)
+    except ValueError:
+        return "cannot be read"
+    expected_version, expected = schema.decode_row(folded)
+    if version != expected_version:
+        return f"written by record {version}, by the fold it is {expected_version}"
+    return _differing(row, expected)
+
+
+def _differing(row: Row, expected: Row) -> str:
+    fields = sorted(name for name in row.keys() | expected.keys() if row.get(name) != expected.get(name))
+    return f"differs from the fold in {', '.join(fields)}" if fields else ""
+
+
+def check_rows(view: View, fold: Fold, rows: Iterable[tuple[Key, int, Row]]) -> list[Difference]:
+    """Folds each row from nothing over the records that it lists, and compares; rows without ``records`` (counters)
+    are the full verification's."""
+    found = []
+    for key, version, row in rows:
+        if "records" in row and (fault := _fault_of(view, fold, key, version, row)):
+            found.append(Difference(f"row {key!r}", fault))
+    return found
+
+
+def _fault_of(view: View, fold: Fold, key: Key, version: int, row: Row) -> str:
+    indexes = row["records"]
+    if not _ascending(indexes) or indexes[-1] != version:
+        return f"written by record {version}, but that is not the last record that it lists"
+    state: dict[Key, Row | None] = {}
+    for index in indexes:
+        record = view.leaf(index)
+        if record is None:
+            return f"lists record {index}, which is missing"
+        try:
+            state.update(fold(state.get, index, record.leaf))
+        except Exception as error:
+            # As in verify: the type says enough.
+            return f"lists record {index}, which does not fold ({type(error).__name__})"
+    expected = state.get(key)
+    if expected is None:
+        return "is not made by the records that it lists"
+    return _differing(orjson.loads(orjson.dumps(row)), orjson.loads(orjson.dumps(expected)))
+
+
+def _ascending(indexes: object) -> bool:
+    return (
+        isinstance(indexes, list)
+        and bool(indexes)
+        and all(isinstance(index, int) and index >= 0 for index in indexes)
+        and all(a < b for a, b in itertools.pairwise(indexes))
+    )
+
+
+def refuse(differences: Sequence[Difference]) -> None:
+    """Refuses the start over rows that do not follow from their records."""
+    if differences:
+        count = len(differences)
+        found = "1 row does not follow from its" if count == 1 else f"{count} rows do not follow from their"
+        raise StoreRefused(
+            f"{found} records, the first: {differences[0]}. Next step: run "
+            "'kblockd ledger verify' on a copy, keep this directory as evidence, and restore a backup."
+        )

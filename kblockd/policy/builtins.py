@@ -1,0 +1,57 @@
+"""Which builtins a policy may call, with their arity; whatever is not named here is refused at load.
+
+An allow-list, because an unknown builtin in a branch that is not taken loads without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kblockd.policy.replacements import REPLACED
+
+_NATIVE: Final[Mapping[int, str]] = {
+    0: "",
+    1: """
+        abs array.reverse base64.decode base64.encode base64.is_valid base64url.decode base64url.encode
+        base64url.encode_no_pad bits.negate ceil count floor glob.quote_meta hex.decode hex.encode intersection
+        is_array is_boolean is_null is_number is_object is_set is_string json.is_valid json.marshal json.unmarshal
+        lower max min net.cidr_expand net.cidr_is_valid object.keys object.union_n product round semver.is_valid
+        sort strings.reverse sum time.clock time.date time.format time.parse_duration_ns time.weekday trim_space
+        type_name union upper urlquery.decode urlquery.decode_object urlquery.encode urlquery.encode_object walk
+        yaml.marshal yaml.unmarshal
+    """,
+    2: """
+        array.concat bits.and bits.lsh bits.or bits.rsh bits.xor concat contains endswith format_int
+        graph.reachable graph.reachable_paths indexof indexof_n json.filter json.marshal_with_options json.patch
+        json.remove numbers.range object.filter object.remove object.subset object.union semver.compare split
+        startswith strings.any_prefix_match strings.any_suffix_match strings.count time.diff time.parse_ns
+        trim trim_left trim_prefix trim_right trim_suffix
+    """,
+    3: "array.slice numbers.range_step object.get replace substring",
+}
+
+ARITY: Final[Mapping[str, int]] = {
+    **{name: arity for arity, names in _NATIVE.items() for name in names.split()},
+    **{name: arity for name, (arity, _) in REPLACED.items()},
+    "time.now_ns": 0,
+}
+
+_OUTSIDE: Final = "a policy must decide from its input and data alone; put the fact into the input"
+_DIFFERS: Final = "the embedded engine answers it differently from OPA; write it without, or set policy.engine to opa"
+
+REFUSED: Final[Mapping[str, str]] = {
+    "http.send": _OUTSIDE,
+    "net.lookup_ip_addr": _OUTSIDE,
+    "opa.runtime": _OUTSIDE,
+    "rand.intn": _OUTSIDE,
+    "uuid.rfc4122": _OUTSIDE,
+    "print": "input could reach a log; remove the call",
+    "trace": "input could reach a log; remove the call",
+    "json.match_schema": _DIFFERS,
+    "json.verify_schema": _DIFFERS,
+    "units.parse": _DIFFERS,
+    "units.parse_bytes": _DIFFERS,
+    "uuid.parse": _DIFFERS,
+    "yaml.is_valid": _DIFFERS,
+}

@@ -1,0 +1,40 @@
+"""Why a bundle was refused: every fault with its place and the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``file`` is relative to the folder; ``line`` and ``column`` count from 1, 0 means the whole file."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    next_step: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return f"{place}: {self.message}; {self.next_step}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For the frame from child to parent."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Fault:
+        """The inverse; raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
+        return cls(str(row["file"]), int(row["line"]), int(row["column"]), str(row["message"]), str(row["next_step"]))
+
+
+class PolicyRefused(Exception):
+    """A bundle that may not be activated; the revision in force stays. ``faults`` is never empty."""
+
+    def __init__(self, faults: Sequence[Fault], *, revision: str = "") -> None:
+        super().__init__("\n".join(map(str, faults)))
+        self.faults = tuple(faults)
+        self.revision = revision

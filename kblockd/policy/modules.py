@@ -1,0 +1,85 @@
+"""Child side: modules and data into an engine, one query out of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import regorus
+
+from kblockd.policy.faults import Fault
+from kblockd.policy.replacements import DecisionTime, install
+
+_PLACE: Final = re.compile(r"^--> (?P<file>.+):(?P<line>\d+):(?P<column>\d+)$", re.MULTILINE)
+_QUERY_FILE: Final = "<query.rego>"
+
+
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """The text of every module by its path, and the base document."""
+
+    texts: Mapping[str, str]
+    data: Mapping[str, Any]
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Modules:
+        """From the body of a frame."""
+        return cls(row["modules"], row["data"])
+
+    def without_tests(self) -> Modules:
+        """What decides: test modules are never part of an engine that answers questions."""
+        texts = {path: text for path, text in self.texts.items() if not path.endswith("_test.rego")}
+        return Modules(texts, self.data)
+
+
+def load(modules: Modules, time: DecisionTime) -> Any:
+    """A fresh engine (``add_policy`` never replaces a module); raises ``RuntimeError`` with a place in its text."""
+    engine = regorus.Engine()
+    engine.set_gather_prints(True)
+    install(engine, time)
+    for path, text in modules.texts.items():
+        engine.add_policy(path, text)
+    engine.add_data_json(json.dumps(modules.data))
+    return engine
+
+
+def evaluate(engine: Any, time: DecisionTime, query: str, document: bytes) -> dict[str, Any]:
+    """``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ...}``: by presence, never by truth.
+
+    ``eval_rule`` cannot tell null from undefined, so only ``eval_query_as_json`` is used.
+    """
+    time.document = document
+    try:
+        engine.set_input_json(document.decode())
+        answer = json.loads(engine.eval_query_as_json(query))
+    except RuntimeError as error:
+        return {"error": first_line(error)}
+    finally:
+        time.document = b""
+    rows = answer.get("result", [])
+    if not rows:
+        return {"undefined": True}
+    if len(rows) != 1 or len(rows[0]["expressions"]) != 1:
+        return {"error": "more than one answer to one question"}
+    return {"value": rows[0]["expressions"][0]["value"]}
+
+
+def first_line(error: BaseException) -> str:
+    """``file:line:column: message`` of an engine's error, without the source line (it may quote data)."""
+    fault = fault_of(error, "")
+    return f"{fault.file}:{fault.line}:{fault.column}: {fault.message}" if fault.line else fault.message
+
+
+def fault_of(error: BaseException, file: str) -> Fault:
+    """The fault that an engine's error text names."""
+    text = str(error).split("\n\nStack backtrace", 1)[0]
+    _, marker, tail = text.partition("error: ")
+    message = " ".join((tail if marker else text).split())[:500] or type(error).__name__
+    place = _PLACE.search(text)
+    step = "correct the rule"
+    if place is None or place["file"] == _QUERY_FILE:
+        return Fault(file, 0, 0, message, step)
+    return Fault(place["file"], int(place["line"]), int(place["column"]), message, step)

@@ -1,0 +1,140 @@
+"""The domain to messages. Whatever is sent fits into an answer of 4 MiB, since a larger one fails after the work ran.
+
+Source: interfaces.md section 3; stack.md, gRPC.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from kblockd._proto.kblock.v1 import approval_service_pb2, execution_service_pb2, ledger_service_pb2, types_pb2
+from kblockd.domain.outcome import ApprovalView, CallStatus, Outcome, StageEvent
+
+MAX_ANSWER: Final = 4 << 20
+LEAVES_BUDGET: Final = 3 << 20  # bytes of leaves in one answer; the rest is room for framing
+
+_STATUSES: Final = {
+    CallStatus.COMPLETED: types_pb2.CALL_STATUS_COMPLETED,
+    CallStatus.UPSTREAM_ERROR: types_pb2.CALL_STATUS_UPSTREAM_ERROR,
+    CallStatus.APPROVAL_PENDING: types_pb2.CALL_STATUS_APPROVAL_PENDING,
+    CallStatus.DENIED: types_pb2.CALL_STATUS_DENIED,
+    CallStatus.IN_PROGRESS: types_pb2.CALL_STATUS_IN_PROGRESS,
+    CallStatus.HELD: types_pb2.CALL_STATUS_HELD,
+}
+
+
+def outcome(value: Outcome) -> types_pb2.Outcome:
+    """With everything that its caller may have."""
+    message = listed(value)
+    message.output_json = value.output_json
+    message.result_dsse = value.result_dsse
+    message.receipt_dsse = value.receipt_dsse
+    message.receipt_proof = value.receipt_proof
+    return message
+
+
+def listed(value: Outcome) -> types_pb2.Outcome:
+    """Without output and evidence: a page of them stays small."""
+    return types_pb2.Outcome(
+        execution_id=value.execution_id,
+        status=_STATUSES[value.status],
+        state=value.state,
+        phase=value.phase,
+        result_class=value.result_class,
+        code=value.code,
+        detail=value.detail,
+        executed=value.executed,
+        consumed=value.consumed,
+        outcome_unknown=value.outcome_unknown,
+        replayed=value.replayed,
+        action_sha256=value.action_sha256,
+        approval_id=value.approval_id,
+        no_receipt_reason=value.no_receipt_reason,
+    )
+
+
+def fit(answer: Message, held: types_pb2.Outcome) -> None:
+    """Drops the output of ``held`` (part of ``answer``) when the answer would not arrive; the rest still does."""
+    if answer.ByteSize() > MAX_ANSWER - 1024:
+        held.output_json = b""
+        held.output_omitted = True
+
+
+def event(value: StageEvent) -> execution_service_pb2.StageEvent:
+    """One event of Get and Watch."""
+    return execution_service_pb2.StageEvent(
+        ledger_index=value.ledger_index,
+        stage=value.stage,
+        name=value.name,
+        at=moment(value.at),
+        took=_microseconds(value.took_microseconds),
+        record_type=value.record_type,
+        code=value.code,
+        stages=[
+            execution_service_pb2.StageTime(stage=number, microseconds=microseconds)
+            for number, microseconds in value.stages
+        ],
+    )
+
+
+def approval(value: ApprovalView) -> approval_service_pb2.Approval:
+    """Everything that the approver is shown, and so what ``presented_sha256`` covers."""
+    message = listed_approval(value)
+    message.arguments_json = value.arguments_json
+    message.intent_json = value.intent_json
+    return message
+
+
+def listed_approval(value: ApprovalView) -> approval_service_pb2.Approval:
+    """Without arguments and intent: a page of them stays small."""
+    return approval_service_pb2.Approval(
+        approval_id=value.approval_id,
+        execution_id=value.execution_id,
+        action_sha256=value.action_sha256,
+        summary=value.summary,
+        requester=value.requester,
+        state=value.state,
+        not_before=moment(value.not_before),
+        not_after=moment(value.not_after),
+        agent=value.agent,
+        operation=value.operation,
+        environment=value.environment,
+        risk_tier=value.risk_tier,
+        upstream=value.upstream,
+        tool=value.tool,
+        presented_sha256=value.presented_sha256,
+        warnings=value.warnings,
+        tenant=value.tenant,
+        count=value.count,
+    )
+
+
+def leaves(found: Iterable[tuple[int, bytes]]) -> list[ledger_service_pb2.Leaf]:
+    """As many, in order, as fit into one answer; at least one."""
+    taken: list[ledger_service_pb2.Leaf] = []
+    size = 0
+    for index, leaf in found:
+        size += len(leaf)
+        if taken and size > LEAVES_BUDGET:
+            break
+        taken.append(ledger_service_pb2.Leaf(index=index, leaf=leaf))
+    return taken
+
+
+def moment(value: dt.datetime) -> Timestamp:
+    """UTC, to the microsecond."""
+    message = Timestamp()
+    message.FromDatetime(value.astimezone(dt.UTC))
+    return message
+
+
+def _microseconds(value: int) -> Duration:
+    message = Duration()
+    message.FromMicroseconds(value)
+    return message

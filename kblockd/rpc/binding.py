@@ -1,0 +1,26 @@
+"""The methods of the proto files onto the services: a method of the file without one in the class is a defect."""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import ServiceDescriptor
+
+from kblockd.rpc.interceptors import Calls
+
+
+def handler(service: object, descriptor: ServiceDescriptor, calls: Calls) -> grpc.GenericRpcHandler:
+    """Every RPC of the service, surrounded by ``calls``; raises AttributeError when one is not implemented.
+
+    Requests are parsed by ``calls``, not by gRPC, so that bytes that do not parse are the caller's fault.
+    """
+    methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
+    for method in descriptor.methods:
+        request_type = message_factory.GetMessageClass(method.input_type)
+        act = getattr(service, method.name)
+        path = f"/{descriptor.full_name}/{method.name}"
+        if method.server_streaming:
+            methods[method.name] = grpc.unary_stream_rpc_method_handler(calls.stream(path, request_type, act))
+        else:
+            methods[method.name] = grpc.unary_unary_rpc_method_handler(calls.unary(path, request_type, act))
+    return grpc.method_handlers_generic_handler(descriptor.full_name, methods)

@@ -1,0 +1,289 @@
+"""Requests to the domain: nothing is repaired, nothing is ignored, and every wrong field is named at once.
+
+Source: interfaces.md section 1; R006, R673, IDM-19, CAN-13.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from kblockd._proto.kblock.v1 import approval_service_pb2, execution_service_pb2, types_pb2
+from kblockd.domain import canonical
+from kblockd.domain.envelope import (
+    MAX_IDENTIFIER,
+    SCHEMA_VERSION,
+    BindingPin,
+    BudgetBound,
+    Envelope,
+    TargetPin,
+    check_shape,
+)
+from kblockd.domain.errors import InvalidArgument, Reason, Violation
+from kblockd.domain.outcome import Finding
+
+DEFAULT_PAGE: Final = 50
+MAX_PAGE: Final = 100
+DEFAULT_LEAVES: Final = 100
+MAX_LEAVES: Final = 1000
+MAX_REASON: Final = 2000  # characters
+MAX_SECONDS: Final = 86_400
+_MIN_TIMESTAMP: Final = -62_135_596_800  # 0001-01-01T00:00:00Z
+_MAX_TIMESTAMP: Final = 253_402_300_799  # 9999-12-31T23:59:59Z
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_T = TypeVar("_T")
+
+_CANCELLATION: Final = {
+    types_pb2.CANCELLATION_BEHAVIOR_UNSPECIFIED: "",
+    types_pb2.CANCELLATION_BEHAVIOR_SIGNAL: "signal",
+    types_pb2.CANCELLATION_BEHAVIOR_NONE: "none",
+}
+_FINDINGS: Final = {
+    execution_service_pb2.FINDING_EFFECT_PRESENT: Finding.PRESENT,
+    execution_service_pb2.FINDING_EFFECT_ABSENT: Finding.ABSENT,
+    execution_service_pb2.FINDING_UNPROVABLE: Finding.UNPROVABLE,
+}
+_VERDICTS: Final = {
+    approval_service_pb2.VERDICT_APPROVE: "approve",
+    approval_service_pb2.VERDICT_DENY: "deny",
+}
+
+
+class Faults:
+    """Collects what is wrong, so that a caller learns of all of it in one answer."""
+
+    def __init__(self) -> None:
+        self._found: list[Violation] = []
+
+    def add(self, field: str, description: str) -> None:
+        """One wrong field."""
+        self._found.append(Violation(field, description))
+
+    def raise_any(self) -> None:
+        """``InvalidArgument`` with every violation, if there is one."""
+        if not self._found:
+            return
+        sentence = "; ".join(f"{v.field}: {v.description}" for v in self._found)
+        raise InvalidArgument(
+            Reason.INVALID_FIELD,
+            f"{sentence}. Nothing was executed or consumed.",
+            violations=self._found,
+            next_step=f"correct {', '.join(v.field for v in self._found)} and call again",
+        )
+
+
+def envelope(message: types_pb2.Envelope, *, max_arguments: int = canonical.MAX_BYTES) -> Envelope:
+    """The envelope; raises ``InvalidArgument``. Another schema version is refused before anything is read."""
+    if message.schema_version != SCHEMA_VERSION:
+        raise InvalidArgument.field(
+            "envelope.schema_version",
+            f"must be {SCHEMA_VERSION!r}, the only version that this daemon knows",
+            reason=Reason.UNKNOWN_SCHEMA_VERSION,
+        )
+    faults = Faults()
+    for field, number in unknown_fields(message, "envelope"):
+        faults.add(field, f"holds field number {number}, which this daemon does not know")
+    _object("envelope.arguments_json", message.arguments_json, faults, max_bytes=max_arguments)
+    converted = Envelope(
+        schema_version=message.schema_version,
+        environment=message.environment,
+        operation=message.operation,
+        target=TargetPin(message.target.type, message.target.id, message.target.version),
+        arguments_json=message.arguments_json,
+        run_id=message.run_id,
+        action_id=message.action_id,
+        requester=message.requester,
+        agent=message.agent,
+        tenant=message.tenant,
+        organization=message.organization,
+        arguments_sha256=message.arguments_sha256,
+        binding=_binding(message.binding),
+        policy_revision=message.policy_revision,
+        approval_id=message.approval_id,
+        approval_expires_at=_moment(message, "approval_expires_at", faults),
+        budget=_budget(message),
+        caller_key=message.caller_key,
+        has_caller_key=message.HasField("caller_key"),
+        preconditions=_object("envelope.preconditions_json", message.preconditions_json, faults),
+        postconditions=_object("envelope.postconditions_json", message.postconditions_json, faults),
+        request_timeout=_timeout(message, faults),
+        deadline=_moment(message, "deadline", faults),
+        maximum_attempts=message.maximum_attempts,
+        cancellation=_cancellation(message, faults),
+        compensation_ref=message.compensation_ref,
+        evidence=tuple(message.evidence),
+    )
+    faults.raise_any()
+    check_shape(converted)
+    return converted
+
+
+def wait(request: execution_service_pb2.ExecutionServiceExecuteRequest) -> float | None:
+    """Seconds, None when absent; raises ``InvalidArgument``."""
+    if not request.HasField("wait"):
+        return None
+    faults = Faults()
+    seconds = duration("wait", request.wait, faults)
+    if seconds is not None and seconds > MAX_SECONDS:
+        faults.add("wait", "is longer than one day")
+    faults.raise_any()
+    return seconds
+
+
+def refuse_unknown(request: Message) -> None:
+    """Raises ``InvalidArgument`` for fields of the request itself that this daemon does not know."""
+    for number in _unknown_numbers(request):
+        raise InvalidArgument.field("request", f"holds field number {number}, which this daemon does not know")
+
+
+def identifier(field: str, value: str) -> str:
+    """A required identifier; raises ``InvalidArgument``."""
+    if not value.strip():
+        raise InvalidArgument.field(field, "must not be empty")
+    if len(value.encode()) > MAX_IDENTIFIER:
+        raise InvalidArgument.field(field, f"is longer than {MAX_IDENTIFIER} bytes")
+    if any(ord(c) < 32 or ord(c) == 127 for c in value):
+        raise InvalidArgument.field(field, "holds a control character")
+    return value
+
+
+def digest(field: str, value: str) -> str:
+    """A required SHA-256 in lowercase hex; raises ``InvalidArgument``."""
+    if len(value) != 64 or any(c not in "0123456789abcdef" for c in value):
+        raise InvalidArgument.field(field, "must be 64 lowercase hexadecimal digits")
+    return value
+
+
+def reason(field: str, value: str, *, required: bool) -> str:
+    """Free text for the payload store; raises ``InvalidArgument``."""
+    if required and not value.strip():
+        raise InvalidArgument.field(field, "must not be empty")
+    if len(value) > MAX_REASON:
+        raise InvalidArgument.field(field, f"is longer than {MAX_REASON} characters")
+    return value
+
+
+def finding(number: int) -> Finding:
+    """Raises ``InvalidArgument`` for UNSPECIFIED and for numbers that are not known."""
+    return _known("finding", number, _FINDINGS)
+
+
+def verdict(number: int) -> str:
+    """ "approve" or "deny"; raises ``InvalidArgument`` for UNSPECIFIED and for numbers that are not known."""
+    return _known("verdict", number, _VERDICTS)
+
+
+def page_size(size: int) -> int:
+    """0 is the default, more than the most is the most."""
+    return min(size or DEFAULT_PAGE, MAX_PAGE)
+
+
+def page_token(token: str) -> str:
+    """Opaque to the caller; raises ``InvalidArgument`` for what cannot be one."""
+    return identifier("page_token", token) if token else ""
+
+
+def leaves(limit: int) -> int:
+    """0 is the default, more than the most is the most."""
+    return min(limit or DEFAULT_LEAVES, MAX_LEAVES)
+
+
+def states(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
+    """Raises ``InvalidArgument`` naming each word that is no state."""
+    faults = Faults()
+    for position, name in enumerate(names):
+        if name not in known:
+            faults.add(f"states[{position}]", f"must be one of {', '.join(sorted(known))}")
+    faults.raise_any()
+    return tuple(names)
+
+
+def duration(field: str, value: Duration, faults: Faults) -> float | None:
+    """Seconds; a fault for what is negative, out of range or of mixed signs."""
+    if not -315_576_000_000 <= value.seconds <= 315_576_000_000 or not -999_999_999 <= value.nanos <= 999_999_999:
+        faults.add(field, "is not a valid duration")
+    elif value.seconds < 0 or value.nanos < 0:
+        faults.add(field, "must not be negative")
+    else:
+        return float(value.seconds + value.nanos / 1e9)
+    return None
+
+
+def timestamp(field: str, value: Timestamp, faults: Faults) -> dt.datetime | None:
+    """Aware UTC, down to the microsecond (a bound gets no looser by that); a fault outside years 1 to 9999."""
+    if not _MIN_TIMESTAMP <= value.seconds <= _MAX_TIMESTAMP:
+        faults.add(field, "must lie in the years 1 to 9999")
+    elif not 0 <= value.nanos <= 999_999_999:
+        faults.add(field, "nanos must be between 0 and 999999999")
+    else:
+        return _EPOCH + dt.timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+    return None
+
+
+def unknown_fields(message: Message, at: str) -> Iterator[tuple[str, int]]:
+    """(path of the message, number of the unknown field) for the message and all that it holds."""
+    for number in _unknown_numbers(message):
+        yield at, number
+    for descriptor, value in message.ListFields():
+        if descriptor.type != FieldDescriptor.TYPE_MESSAGE:
+            continue
+        for member in value if descriptor.is_repeated else [value]:
+            yield from unknown_fields(member, f"{at}.{descriptor.name}")
+
+
+def _unknown_numbers(message: Message) -> list[int]:
+    found = UnknownFieldSet(message)
+    return [found[position].field_number for position in range(len(found))]
+
+
+def _known(field: str, number: int, known: Mapping[Any, _T]) -> _T:
+    if number not in known:
+        raise InvalidArgument.field(field, f"{number} is not a value that may be sent; {len(known)} are known")
+    return known[number]
+
+
+def _object(field: str, text: bytes, faults: Faults, *, max_bytes: int = canonical.MAX_BYTES) -> dict[str, Any] | None:
+    if not text:
+        return None
+    try:
+        value: dict[str, Any] = canonical.parse(text, max_bytes=max_bytes)
+    except canonical.NotCanonical as error:
+        faults.add(field, str(error))
+        return None
+    return value
+
+
+def _moment(message: types_pb2.Envelope, name: str, faults: Faults) -> dt.datetime | None:
+    if not message.HasField(name):  # type: ignore[arg-type]  # the stubs want a literal
+        return None
+    return timestamp(f"envelope.{name}", getattr(message, name), faults)
+
+
+def _timeout(message: types_pb2.Envelope, faults: Faults) -> float | None:
+    if not message.HasField("request_timeout"):
+        return None
+    return duration("envelope.request_timeout", message.request_timeout, faults)
+
+
+def _cancellation(message: types_pb2.Envelope, faults: Faults) -> str:
+    if message.cancellation not in _CANCELLATION:
+        faults.add("envelope.cancellation", f"{message.cancellation} is not a value of CancellationBehavior")
+        return ""
+    return _CANCELLATION[message.cancellation]
+
+
+def _binding(message: types_pb2.ToolBinding) -> BindingPin:
+    return BindingPin(message.upstream, message.server_version, message.tool, message.definition_sha256)
+
+
+def _budget(message: types_pb2.Envelope) -> BudgetBound | None:
+    if not message.HasField("budget"):
+        return None
+    return BudgetBound(message.budget.count, message.budget.amount, message.budget.unit)

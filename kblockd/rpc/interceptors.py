@@ -1,0 +1,181 @@
+"""What surrounds every call: parse, authorise, call, translate errors, and never leave a caller hanging.
+
+A handler that raises CancelledError without its RPC being cancelled would leave the client waiting for ever
+(RPC-02); here it becomes a status. At the stop, streams and waiting calls end with a status as well (LED-13); what
+they waited for belongs to the daemon and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError, Message
+from grpc import aio
+
+from kblockd.domain.errors import InvalidArgument, KblockError, Reason, Unavailable
+from kblockd.domain.ids import Ids
+from kblockd.domain.principal import Principal
+from kblockd.rpc.convert import refuse_unknown
+from kblockd.rpc.identity import Authorizer, Caller
+from kblockd.rpc.status import DETAILS_KEY, code_of, to_status, translate
+from kblockd.telemetry.tracing import Tracing
+
+Context = aio.ServicerContext[Any, Any]
+Act = Callable[[Caller, Any], Awaitable[Message]]
+Stream = Callable[[Caller, Any], AsyncIterator[Message]]
+Behaviour = Callable[[bytes, Context], Awaitable[bytes]]
+StreamBehaviour = Callable[[bytes, Context], Awaitable[None]]
+
+RETRY_AFTER_STOP: Final = 1.0
+
+
+class InFlight:
+    """The calls that run now, on all listeners; ``end`` makes them answer SHUTTING_DOWN at once."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self._running: dict[asyncio.Task[Any], bool] = {}
+        self._ended: set[asyncio.Task[Any]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @contextmanager
+    def entered(self, *, stream: bool) -> Iterator[None]:
+        """While a call runs; refuses new ones at the stop."""
+        if self.stopping:
+            raise shutting_down()
+        task = _current()
+        self._running[task] = stream
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            del self._running[task]
+            if not self._running:
+                self._idle.set()
+
+    def end(self, *, streams_only: bool) -> None:
+        """Each call that is meant answers now; nothing that it waits for is touched."""
+        for task, stream in list(self._running.items()):
+            if (stream or not streams_only) and task not in self._ended:
+                self._ended.add(task)
+                task.cancel()
+
+    def was_ended(self, task: asyncio.Task[Any]) -> bool:
+        """Whether the cancellation that the call met was ours; forgets it."""
+        if task not in self._ended:
+            return False
+        self._ended.discard(task)
+        task.uncancel()
+        return True
+
+    async def idle(self) -> None:
+        """Returns when no call runs."""
+        await self._idle.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The surroundings of the calls of one listener."""
+
+    principal: Principal
+    authorizer: Authorizer
+    tracing: Tracing
+    ids: Ids
+    in_flight: InFlight
+
+    def unary(self, method: str, request_type: type[Message], act: Act) -> Behaviour:
+        """Bytes in, bytes out."""
+
+        async def behaviour(data: bytes, context: Context) -> bytes:
+            try:
+                with self.in_flight.entered(stream=False):
+                    caller, request = await self._enter(method, request_type, data, context)
+                    return (await act(caller, request)).SerializeToString()
+            except (Exception, asyncio.CancelledError) as error:
+                await self._abort(error, context)
+                raise AssertionError("abort returned") from error
+
+        return behaviour
+
+    def stream(self, method: str, request_type: type[Message], act: Stream) -> StreamBehaviour:
+        """Bytes in, a stream of bytes out; the source is closed however the call ends (LED-14)."""
+
+        async def behaviour(data: bytes, context: Context) -> None:
+            try:
+                with self.in_flight.entered(stream=True):
+                    caller, request = await self._enter(method, request_type, data, context)
+                    await _pump(act(caller, request), context)
+            except (Exception, asyncio.CancelledError) as error:
+                await self._abort(error, context)
+
+        return behaviour
+
+    async def _enter(
+        self, method: str, request_type: type[Message], data: bytes, context: Context
+    ) -> tuple[Caller, Message]:
+        trace = self.tracing.begin(_metadata(context))
+        self.tracing.admit(trace, self.principal.id)
+        try:
+            with trace.stage(0, "authenticate"):
+                view = await self.authorizer.authorize(self.principal, method)
+        except KblockError:
+            self.tracing.finish(trace)
+            raise
+        return Caller(self.principal, view, trace), _parse(request_type, data)
+
+    async def _abort(self, error: BaseException, context: Context) -> None:
+        """Ends the call with a status; a call that its client gave up stays cancelled."""
+        if isinstance(error, asyncio.CancelledError):
+            task = _current()
+            if self.in_flight.was_ended(task):
+                error = shutting_down()
+            elif task.cancelling():
+                raise error
+        known, correlation_id = translate(error, self.ids)
+        status = to_status(known, correlation_id=correlation_id)
+        await context.abort(code_of(known), status.message, ((DETAILS_KEY, status.SerializeToString()),))
+
+
+def shutting_down() -> Unavailable:
+    """What calls are told at the stop. A waiting Execute goes on in the daemon: its repeat joins it."""
+    return Unavailable(
+        Reason.SHUTTING_DOWN,
+        "the daemon is stopping",
+        retryable=True,
+        next_step="repeat the identical call, with the same caller key, when the daemon is back",
+        retry_after_seconds=RETRY_AFTER_STOP,
+    )
+
+
+def _parse(request_type: type[Message], data: bytes) -> Message:
+    try:
+        request = request_type.FromString(data)
+    except DecodeError:
+        raise InvalidArgument.field("request", f"is not a {request_type.DESCRIPTOR.full_name}") from None
+    refuse_unknown(request)
+    return request
+
+
+async def _pump(source: AsyncIterator[Message], context: Context) -> None:
+    try:
+        async for message in source:
+            await context.write(message.SerializeToString())
+    finally:
+        close = getattr(source, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _metadata(context: Context) -> list[tuple[str, str | bytes]]:
+    return [(key, value) for key, value in context.invocation_metadata() or ()]
+
+
+def _current() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101  # grpc.aio runs every handler in a task
+    return task

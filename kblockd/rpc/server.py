@@ -1,0 +1,180 @@
+"""RpcServer: one grpc.aio server a listener, since a server does not tell which of its sockets a call came in by.
+
+Start it only while the store's lock is held: a second server would bind a live socket without an error (stack.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # ships no types
+from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # ships no types
+
+from kblockd._proto.kblock.v1 import approval_service_pb2, execution_service_pb2, ledger_service_pb2
+from kblockd.domain import canonical
+from kblockd.domain.clock import Clock
+from kblockd.domain.ids import Ids
+from kblockd.policy.engine import PolicyEngine
+from kblockd.rpc.answers import MAX_ANSWER
+from kblockd.rpc.binding import handler
+from kblockd.rpc.identity import Authorizer, Listener, LoopbackListener, UnixListener
+from kblockd.rpc.interceptors import Calls, InFlight
+from kblockd.rpc.services.approvals import ApprovalService
+from kblockd.rpc.services.executions import ExecutionService
+from kblockd.rpc.services.facades import Approvals, Executions
+from kblockd.rpc.services.ledger import LedgerReader, LedgerService
+from kblockd.rpc.sockets import PrivateSocket, stage
+from kblockd.telemetry.tracing import Tracing
+
+MAX_REQUEST: Final = 4 << 20
+MAX_CONCURRENT: Final = 2048  # calls a listener, waiting ones included; more get RESOURCE_EXHAUSTED from gRPC
+END_SECONDS: Final = 2.0  # for calls that were told to end to do so, before gRPC cuts them
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MAX_REQUEST),
+    ("grpc.max_send_message_length", MAX_ANSWER),
+    ("grpc.so_reuseport", 0),
+)
+_log = logging.getLogger(__name__)
+
+
+def _service(file: object, name: str) -> ServiceDescriptor:
+    descriptor: ServiceDescriptor = file.DESCRIPTOR.services_by_name[name]  # type: ignore[attr-defined]  # a pb2 module
+    return descriptor
+
+
+EXECUTION: Final = _service(execution_service_pb2, "ExecutionService")
+APPROVAL: Final = _service(approval_service_pb2, "ApprovalService")
+LEDGER: Final = _service(ledger_service_pb2, "LedgerService")
+SERVICES: Final = (EXECUTION, APPROVAL, LEDGER)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A listener that serves."""
+
+    server: aio.Server
+    target: str
+    socket: PrivateSocket | None
+
+
+class RpcServer:
+    """The daemon's gRPC surface. ``start`` once, ``stop`` once; ``targets`` are what clients connect to."""
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        executions: Executions,
+        approvals: Approvals,
+        ledger: LedgerReader,
+        engine: PolicyEngine,
+        clock: Clock,
+        ids: Ids,
+        tracing: Tracing,
+        *,
+        max_arguments: int = canonical.MAX_BYTES,
+    ) -> None:
+        self._listeners = tuple(listeners)
+        self._services = (
+            (ExecutionService(executions, max_arguments=max_arguments), EXECUTION),
+            (ApprovalService(approvals), APPROVAL),
+            (LedgerService(ledger, executions), LEDGER),
+        )
+        self._authorizer = Authorizer(engine, executions, clock)
+        self._ids = ids
+        self._tracing = tracing
+        self._in_flight = InFlight()
+        self._health = health.aio.HealthServicer()
+        self._open: list[_Open] = []
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """``unix:/path`` or ``host:port``, in the order of the listeners; empty before the start."""
+        return tuple(one.target for one in self._open)
+
+    async def start(self) -> None:
+        """Opens every listener or none; raises ``UnsafeSocket``, RuntimeError when a port is taken.
+
+        Answers NOT_SERVING until ``set_serving(True)``.
+        """
+        await self.set_serving(False)
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._close, 0)
+            for listener in self._listeners:
+                self._open.append(await self._listen(listener))
+            undo.pop_all()
+
+    async def set_serving(self, serving: bool) -> None:
+        """What grpc.health.v1 answers, for every service and for the whole."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", *(descriptor.full_name for descriptor in SERVICES)):
+            await self._health.set(name, status)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """No new calls; streams end at once, other calls within the grace, each with a status (LED-13, RPC-03, RPC-04).
+
+        Returns when no handler runs any more. Idempotent; a second call with a shorter grace hastens the first.
+        """
+        self._in_flight.stopping = True
+        await self._health.enter_graceful_shutdown()
+        self._in_flight.end(streams_only=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                await self._in_flight.idle()
+        self._in_flight.end(streams_only=False)
+        await self._close(END_SECONDS)
+
+    async def _close(self, grace_seconds: float) -> None:
+        opened, self._open = self._open, []
+        for one in opened:
+            if one.socket is not None:
+                one.socket.remove()
+        await asyncio.gather(*(one.server.stop(grace_seconds) for one in opened))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await self._in_flight.idle()
+
+    async def _listen(self, listener: Listener) -> _Open:
+        server = self._server(listener)
+        if isinstance(listener, UnixListener):
+            return await self._listen_unix(server, listener)
+        _say_loudly(listener)
+        host = f"[{listener.host}]" if ":" in listener.host else listener.host
+        port = server.add_insecure_port(f"{host}:{listener.port}")
+        await server.start()
+        return _Open(server, f"{host}:{port}", None)
+
+    async def _listen_unix(self, server: aio.Server, listener: UnixListener) -> _Open:
+        made = stage(listener.path, listener.mode)
+        try:
+            server.add_insecure_port(f"unix:{made.staged}")
+            made.publish()
+            await server.start()
+        except BaseException:
+            made.remove()
+            raise
+        return _Open(server, f"unix:{listener.path}", made)
+
+    def _server(self, listener: Listener) -> aio.Server:
+        server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT)
+        calls = Calls(listener.principal, self._authorizer, self._tracing, self._ids, self._in_flight)
+        server.add_generic_rpc_handlers(tuple(handler(service, file, calls) for service, file in self._services))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = [*(descriptor.full_name for descriptor in SERVICES), health.SERVICE_NAME, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, server)
+        return server
+
+
+def _say_loudly(listener: LoopbackListener) -> None:
+    _log.warning(
+        "DEVELOPMENT ONLY: development.insecure_loopback is on: every user of this machine is %r on %s. "
+        "Never run it where an effect matters.",
+        listener.principal.id,
+        listener.host,
+    )

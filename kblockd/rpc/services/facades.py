@@ -1,0 +1,74 @@
+"""What the services need of the daemon: the signatures of ``Executions`` and ``Approvals``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from kblockd.domain.envelope import Envelope
+from kblockd.domain.errors import KblockError
+from kblockd.domain.outcome import ApprovalView, Finding, Outcome, StageEvent
+from kblockd.domain.principal import Principal, View
+from kblockd.telemetry.recorder import Trace
+
+Outcomes = list[Outcome]
+Events = list[StageEvent]
+Views = list[ApprovalView]
+
+
+class Executions(Protocol):
+    """``kblockd.execution.service.Executions``; every method raises ``KblockError``."""
+
+    async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> Outcome:
+        """Cancelling it only stops the waiting."""
+        ...
+
+    async def get(
+        self, view: View, principal: Principal, *, execution_id: str = "", caller_key: str = ""
+    ) -> tuple[Outcome, Events]:
+        """By one of the two."""
+        ...
+
+    async def list(self, view: View, *, page_size: int, page_token: str, states: Sequence[str]) -> tuple[Outcomes, str]:
+        """A page, and the token of the next."""
+        ...
+
+    def watch(self, view: View, execution_id: str, after_index: int) -> AsyncIterator[StageEvent]:
+        """Until the execution is closed."""
+        ...
+
+    async def resolve(
+        self, principal: Principal, view: View, execution_id: str, finding: Finding, reason: str
+    ) -> Outcome:
+        """Closes a held execution."""
+        ...
+
+    async def refused(self, principal: Principal, method: str, error: KblockError) -> None:
+        """Records call.refused."""
+        ...
+
+
+class Approvals(Protocol):
+    """``kblockd.approvals.service.Approvals``; every method raises ``KblockError``."""
+
+    async def get(self, view: View, approval_id: str) -> ApprovalView:
+        """With everything that an approver is shown."""
+        ...
+
+    async def list(self, view: View, *, page_size: int, page_token: str, states: Sequence[str]) -> tuple[Views, str]:
+        """A page, and the token of the next."""
+        ...
+
+    async def decide(
+        self,
+        principal: Principal,
+        view: View,
+        approval_id: str,
+        *,
+        action_sha256: str,
+        presented_sha256: str,
+        verdict: str,
+        reason: str,
+    ) -> tuple[ApprovalView, bytes]:
+        """The approval afterwards, and the signed decision."""
+        ...

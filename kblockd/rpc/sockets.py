@@ -1,0 +1,122 @@
+"""Unix sockets as identity: whoever may open the socket is its principal, so nobody else may, at any time.
+
+A Unix socket tells no uid to gRPC (stack.md), so the folder, the owner and the mode are the protection. gRPC binds
+the socket itself; it does so inside a private folder (0700), where the mode is set before the socket is moved to its
+place, so that there is no moment in which another user could connect.
+Source: evidence.md, Callers; R010, R011.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+MAX_PATH: Final = 107  # bytes in sockaddr_un, without the terminating NUL
+
+
+class UnsafeSocket(Exception):
+    """Why a socket is not made; the message names the path, what is wrong and the next step."""
+
+
+@dataclass(slots=True)
+class PrivateSocket:
+    """A socket on its way to ``path``: bind ``staged``, then ``publish``; ``remove`` at the end."""
+
+    path: Path
+    mode: int
+    folder: Path
+    _inode: tuple[int, int] | None = None
+
+    @property
+    def staged(self) -> Path:
+        """Where gRPC binds."""
+        return self.folder / "s"
+
+    def publish(self) -> None:
+        """Sets the mode, then moves the socket to its place in one step, over a stale one."""
+        os.chmod(self.staged, self.mode)
+        status = os.lstat(self.staged)
+        os.rename(self.staged, self.path)
+        self._inode = (status.st_dev, status.st_ino)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Removes what was made here, and nothing that another process put in its place. Idempotent."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._inode is None:
+            return
+        try:
+            status = os.lstat(self.path)
+            if (status.st_dev, status.st_ino) == self._inode:
+                os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+        self._inode = None
+
+
+def stage(path: Path, mode: int) -> PrivateSocket:
+    """Checks the place and makes the private folder; raises ``UnsafeSocket``.
+
+    Call it only while the store's lock is held: a socket that nobody listens on is taken for stale.
+    """
+    _check_path(path, mode)
+    _check_folders(path.parent)
+    _check_vacant(path)
+    folder = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
+    made = PrivateSocket(path, mode, folder)
+    if len(os.fsencode(made.staged)) > MAX_PATH:
+        made.remove()
+        raise UnsafeSocket(f"{path}: the folder's path is too long for a Unix socket; use a shorter one")
+    return made
+
+
+def _check_path(path: Path, mode: int) -> None:
+    if not path.is_absolute():
+        raise UnsafeSocket(f"{path}: must be an absolute path")
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise UnsafeSocket(f"{path}: is longer than {MAX_PATH} bytes, the most that a Unix socket can have")
+    if mode & ~0o770 or mode & 0o600 != 0o600:
+        raise UnsafeSocket(f"{path}: mode {mode:04o} is not taken; use 0600, or 0660 for a group")
+
+
+def _check_folders(parent: Path) -> None:
+    """The folder, and each above it: whoever may rename one of them could put a socket of his own in place."""
+    try:
+        real = parent.resolve(strict=True)
+    except OSError as error:
+        raise UnsafeSocket(f"{parent}: {error.strerror}; make it first: install -d -m 0700 {parent}") from None
+    for folder in (real, *real.parents):
+        status = os.stat(folder)
+        if not stat.S_ISDIR(status.st_mode):
+            raise UnsafeSocket(f"{folder}: is not a folder")
+        if status.st_uid not in (0, os.geteuid()):
+            raise UnsafeSocket(f"{folder}: belongs to uid {status.st_uid}; chown it to the daemon's user or to root")
+        sticky = folder != real and status.st_mode & stat.S_ISVTX
+        if status.st_mode & 0o022 and not sticky:
+            raise UnsafeSocket(
+                f"{folder}: others may write to it (mode {stat.S_IMODE(status.st_mode):04o}); chmod go-w {folder}"
+            )
+
+
+def _check_vacant(path: Path) -> None:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(status.st_mode):
+        raise UnsafeSocket(f"{path}: is there and is not a socket; move it away")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return
+        except OSError as error:
+            raise UnsafeSocket(f"{path}: cannot tell whether it is stale ({error}); remove it") from None
+    raise UnsafeSocket(f"{path}: another process listens on it; stop it, or configure another path")

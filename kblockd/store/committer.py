@@ -1,0 +1,206 @@
+"""The thread that makes groups durable: hash, one batch, one flush, the head, then one answer to the loop.
+
+Whatever has queued up while it was busy joins the next batch; there is no delay to gather. A failure before the
+write leaves nothing behind; from the write on it is neither yes nor no. Either way the thread ends: the next start
+decides from disk. Source: design section 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rocksdict import Rdict, WriteBatch
+
+from kblockd.domain.failpoints import Failpoints
+from kblockd.store import schema
+from kblockd.store.database import unsynced
+from kblockd.store.head import Head, HeadFile
+from kblockd.store.protocol import Append, Key, Row, StoreFailed
+from kblockd.store.tree import Tree
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """The commits of one turn of the loop. The loop fills it, the thread reads it, the loop answers its waiters."""
+
+    number: int
+    first_index: int
+    records: list[Append] = field(default_factory=list)
+    rows: dict[Key, tuple[int, Row | None]] = field(default_factory=dict)
+    payloads: dict[Key, bytes | None] = field(default_factory=dict)
+    nodes: dict[Key, bytes] = field(default_factory=dict)
+    labels: set[str] = field(default_factory=set)
+    actions: list[Callable[[Head], None]] = field(default_factory=list)
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    done: bool = False
+    failure: tuple[str, bool] | None = None
+
+    async def durable(self) -> None:
+        """For its members: waits for the disk; raises ``StoreFailed``."""
+        await self._ended()
+        if self.failure is not None:
+            message, unknown = self.failure
+            raise StoreFailed(message, unknown=unknown)
+
+    async def seen(self) -> None:
+        """For readers of what it wrote: waits for the disk; raises ``StoreFailed``, about no commit of theirs."""
+        await self._ended()
+        if self.failure is not None:
+            raise StoreFailed("the store failed before the answer was durable", unknown=False)
+
+    async def _ended(self) -> None:
+        """Each waiter has a future of its own, so that one that is cancelled takes nobody with it."""
+        if not self.done:
+            waiter = asyncio.get_running_loop().create_future()
+            self.waiters.append(waiter)
+            await waiter
+
+    def answer(self, failure: tuple[str, bool] | None = None) -> None:
+        """On the loop: wakes everybody who waits."""
+        self.done, self.failure = True, failure
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.waiters.clear()
+
+
+class Answers(Protocol):
+    """What the thread calls; each goes to the loop by ``call_soon_threadsafe``."""
+
+    def on_durable(self, groups: Sequence[Group], head: Head) -> None:
+        """The groups are on disk and in the head."""
+        ...
+
+    def on_failed(self, groups: Sequence[Group], reason: str, unknown: bool) -> None:
+        """The groups failed; nothing that was queued behind them is written."""
+        ...
+
+    def on_stopped(self) -> None:
+        """The thread ends in order; everything that was queued is durable."""
+        ...
+
+
+class Committer:
+    """Owns the database for writing, the tree and the head file while it runs."""
+
+    def __init__(self, database: Rdict, tree: Tree, head: HeadFile, failpoints: Failpoints, answers: Answers) -> None:
+        self._database = database
+        self._tree = tree
+        self._head = head
+        self._failpoints = failpoints
+        self._answers = answers
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="kblockd-committer", daemon=True)
+        self._written = False
+        self._write_options = unsynced()
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def put(self, group: Group | None) -> None:
+        """Queues a group; None ends the thread after everything before it."""
+        self._queue.put(group)
+
+    def join(self) -> None:
+        """Blocks until the thread has ended."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            groups, last = self._take()
+            if groups and not self._commit(groups):
+                return
+            if last:
+                self._tell(self._answers.on_stopped)
+                return
+
+    def _take(self) -> tuple[list[Group], bool]:
+        """Everything that is queued, at least one; True when the end was among it."""
+        groups: list[Group] = []
+        item = self._queue.get()
+        while item is not None:
+            groups.append(item)
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return groups, False
+        return groups, True
+
+    def _commit(self, groups: list[Group]) -> bool:
+        self._written = False
+        try:
+            head = self._write(groups)
+        except Exception as error:
+            # RocksDB's errors are bare exceptions; whatever it is, the process cannot go on from here.
+            reason = f"{type(error).__name__}: {error}"
+            self._tell(self._answers.on_failed, groups, reason, self._written)
+            return False
+        self._tell(self._answers.on_durable, groups, head)
+        return True
+
+    def _write(self, groups: list[Group]) -> Head:
+        labels = sorted(set().union(*(group.labels for group in groups)))
+        batch = self._batch(groups)
+        size = groups[-1].first_index + len(groups[-1].records)
+        self._written = True
+        self._database.write(batch, self._write_options)
+        self._reach(labels, "written")
+        self._database.flush_wal(True)
+        self._reach(labels, "flushed")
+        head = self._head.write(size, self._database.latest_sequence_number(), self._tree.root())
+        self._reach(labels, "headed")
+        for group in groups:
+            for action in group.actions:
+                action(head)
+        return head
+
+    def _batch(self, groups: list[Group]) -> WriteBatch:
+        """The only place where rows become bytes. A row that several groups wrote is put once."""
+        records = [record for group in groups for record in group.records]
+        rows: dict[Key, tuple[int, Row | None]] = {}
+        payloads: dict[Key, bytes | None] = {}
+        for group in groups:
+            rows.update(group.rows)
+            payloads.update(group.payloads)
+        batch = WriteBatch(raw_mode=True)
+        for key, (version, row) in rows.items():
+            if row is None:
+                batch.delete(schema.encode_key(key))
+            else:
+                batch.put(schema.encode_key(key), schema.encode_row(version, row))
+        for key, data in payloads.items():
+            if data is None:
+                batch.delete(schema.encode_key(key))
+            else:
+                batch.put(schema.encode_key(key), data)
+        if records:
+            # The loop must know them before the write makes them readable.
+            groups[-1].nodes = self._put_records(batch, groups[0].first_index, records)
+        batch.put(schema.encode_key(schema.GROUP_KEY), schema.encode_u64(self._head.head.sequence + 1))
+        return batch
+
+    def _put_records(self, batch: WriteBatch, first_index: int, records: list[Append]) -> dict[Key, bytes]:
+        for index, record in enumerate(records, first_index):
+            batch.put(schema.leaf_key(index), schema.encode_leaf(record.leaf, record.aux))
+        nodes = dict(self._tree.append(first_index, [record.leaf for record in records]))
+        for key, value in nodes.items():
+            batch.put(schema.encode_key_once(key), value)
+        return nodes
+
+    def _reach(self, labels: list[str], place: str) -> None:
+        for label in labels:
+            self._failpoints.reach_blocking(f"{label}:{place}")
+
+    def _tell(self, answer: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(answer, *arguments)
+        except RuntimeError:
+            # The loop is closed: nobody waits any more, and the next start decides from disk.
+            return

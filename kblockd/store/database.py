@@ -1,0 +1,172 @@
+"""RocksDB as this store uses it: the options in full, opening, and reading.
+
+rocksdict writes an option file of its own beside the database, so every open passes explicit options. All iterators
+end inside the function that made them: the lock of RocksDB lives as long as the last of them (LED-13, LED-14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    WriteOptions,
+)
+
+from kblockd.store import schema
+from kblockd.store.protocol import Append, Key, Row
+
+_MIB: Final = 1 << 20
+_LEAF_PREFIX: Final = schema.encode_key(("leaf",))
+_AFTER_PREFIX: Final = b"\xff"  # above every tag of a part
+
+
+def options(*, create: bool = False) -> Options:
+    """The one set of options. A corrupted tail of the log is tolerated; the head file shows what it took away."""
+    chosen = Options(raw_mode=True)
+    chosen.create_if_missing(create)
+    chosen.set_error_if_exists(create)
+    chosen.set_paranoid_checks(True)
+    chosen.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    chosen.set_recycle_log_file_num(0)
+    chosen.set_write_buffer_size(64 * _MIB)
+    chosen.set_max_total_wal_size(256 * _MIB)
+    chosen.set_max_background_jobs(2)
+    chosen.set_compression_type(DBCompressionType.lz4())
+    chosen.set_bottommost_compression_type(DBCompressionType.zstd())
+    chosen.set_level_compaction_dynamic_level_bytes(True)
+    chosen.set_keep_log_file_num(4)
+    chosen.set_max_log_file_size(4 * _MIB)
+    chosen.set_stats_dump_period_sec(0)
+    tables = BlockBasedOptions()
+    tables.set_block_cache(Cache(64 * _MIB))
+    tables.set_bloom_filter(10, False)
+    tables.set_cache_index_and_filter_blocks(True)
+    chosen.set_block_based_table_factory(tables)
+    return chosen
+
+
+def open_writable(path: Path, *, create: bool = False) -> Rdict:
+    """Raises whatever rocksdict raises."""
+    return Rdict(str(path), options(create=create), access_type=AccessType.read_write())
+
+
+def unsynced() -> WriteOptions:
+    """Written into the log, synced by ``flush_wal``: ``sync=True`` would hold the interpreter's lock meanwhile."""
+    chosen = WriteOptions()
+    chosen.sync = False
+    return chosen
+
+
+class View:
+    """Blocking reads over a database, for the opening, the verification and whatever runs without a daemon."""
+
+    def __init__(self, database: Rdict) -> None:
+        self._database = database
+
+    def raw(self, key: Key) -> bytes | None:
+        """The value as it is on disk."""
+        value: bytes | None = self._database.get(schema.encode_key(key))
+        return value
+
+    def get(self, key: Key) -> tuple[int, Row] | None:
+        """(version, row), or None; raises ValueError for a row that cannot be read."""
+        value = self.raw(key)
+        return None if value is None else schema.decode_row(value)
+
+    def leaf(self, index: int) -> Append | None:
+        """The record, or None."""
+        value: bytes | None = self._database.get(schema.leaf_key(index))
+        return None if value is None else schema.decode_leaf(value)
+
+    def size(self) -> int:
+        """One more than the index of the last record: always from the records, never from a counter."""
+        for encoded, _ in pairs(self._database, _LEAF_PREFIX, reverse=True):
+            index = schema.decode_key(encoded)[1]
+            return int(index) + 1
+        return 0
+
+    def group(self) -> int:
+        """Sequence of the head slot that belongs to the last batch; 0 before the first."""
+        value = self.raw(schema.GROUP_KEY)
+        return 0 if value is None else schema.decode_u64(value)
+
+    def sequence(self) -> int:
+        """RocksDB's last sequence number."""
+        return int(self._database.latest_sequence_number())
+
+    def rows(self, prefix: Key) -> Iterator[tuple[Key, int, Row]]:
+        """Folded rows under ``prefix`` in key order; take them all or close the generator."""
+        for encoded, value in pairs(self._database, schema.encode_key(prefix)):
+            yield (schema.decode_key(encoded), *schema.decode_row(value))
+
+    def encoded(self, prefix: Key) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values under ``prefix`` as they are on disk."""
+        return pairs(self._database, schema.encode_key(prefix))
+
+    def tables(self) -> list[str]:
+        """Names of the tables that hold folded rows."""
+        found: list[str] = []
+        after = b""
+        while (encoded := first_key(self._database, after)) is not None:
+            table = str(schema.decode_key(encoded)[0])
+            if table not in schema.RAW_TABLES:
+                found.append(table)
+            after = schema.encode_key((table,)) + _AFTER_PREFIX
+        return found
+
+
+@contextmanager
+def look(path: Path) -> Iterator[View]:
+    """A read-only view, fixed at the moment it is opened; raises whatever rocksdict raises.
+
+    Not beside a daemon that writes: its compactions take files away while they are being opened. Look at a backup.
+    """
+    database = Rdict(str(path), options(), access_type=AccessType.read_only(False))
+    try:
+        yield View(database)
+    finally:
+        database.close()
+
+
+def first_key(database: Rdict, after: bytes) -> bytes | None:
+    """The first key at or behind ``after``; raises what RocksDB reports."""
+    iterator = database.iter()
+    iterator.seek(after)
+    if iterator.valid():
+        return bytes(iterator.key())
+    iterator.status()
+    return None
+
+
+def pairs(
+    database: Rdict, prefix: bytes, *, after: bytes | None = None, reverse: bool = False
+) -> Iterator[tuple[bytes, bytes]]:
+    """Keys that start with ``prefix``, strictly beyond ``after``, with their values.
+
+    The raw iterator and ``status`` at the end: the others end silently at a corrupt block, and their bounds give
+    wrong ranges.
+    """
+    iterator: Any = database.iter()
+    if reverse:
+        last = prefix + _AFTER_PREFIX
+        iterator.seek_for_prev(last if after is None else min(after, last))
+    else:
+        iterator.seek(prefix if after is None else max(after, prefix))
+    while iterator.valid():
+        key = iterator.key()
+        if not key.startswith(prefix):
+            break
+        if key != after:
+            yield key, iterator.value()
+        iterator.prev() if reverse else iterator.next()
+    iterator.status()

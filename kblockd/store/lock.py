@@ -1,0 +1,36 @@
+"""The lock of a data directory: one daemon owns it (LED-06).
+
+``flock`` on a file that is never deleted, so that a second open can neither weaken the first one's lock nor race with
+a removal. The kernel drops the lock with the process, however it ends. The pid inside is for the message only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from kblockd.store.protocol import StoreRefused
+
+
+class DirectoryLock:
+    """Held from construction until ``release``; raises ``StoreRefused`` naming the folder and the holder."""
+
+    def __init__(self, data_dir: Path) -> None:
+        path = data_dir / "lock"
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise StoreRefused(
+                f"data_dir {data_dir} is in use by process {holder} (it holds {path}). "
+                "Next step: stop that daemon, or give this one a data_dir of its own."
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Gives the folder free; the file stays."""
+        os.close(self._descriptor)

@@ -1,0 +1,254 @@
+"""Opening a data directory: lock, look, compare with the head, and only then open for writing.
+
+RocksDB alone would lose acknowledged records silently: a torn or flipped tail of its log, a deleted log, one flipped
+byte of its manifest; and its writable open deletes what it believes to be garbage. So everything is looked at through
+a read-only open first, and a store that is behind its head, or differs from it, is refused with the numbers. Nothing
+here repairs. Source: design section 4, *Start*.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rocksdict import Checkpoint, Rdict, WriteBatch
+
+from kblockd.store import schema
+from kblockd.store.database import View, look, open_writable, unsynced
+from kblockd.store.head import Head, HeadFile, read_head, sync_folder
+from kblockd.store.lock import DirectoryLock
+from kblockd.store.protocol import StoreRefused
+from kblockd.store.tree import Tree
+
+BALLAST_BYTES: Final = 16 << 20
+CHECKED_TAIL: Final = 10_000
+"""Records at the end whose hashes are all compared with their leaf nodes; before them every ``CHECKED_EVERY``-th."""
+CHECKED_EVERY: Final = 512
+
+_RESTORE: Final = "Next step: restore store/ and head together from a backup, and keep this directory as evidence."
+
+
+@dataclass(slots=True)
+class Opened:
+    """What the store owns once the directory is open."""
+
+    data_dir: Path
+    lock: DirectoryLock
+    database: Rdict
+    head_file: HeadFile
+    created: bool
+    clean: bool
+
+    def close(self, *, clean: bool) -> None:
+        """Closes everything. After a failed write RocksDB may refuse to close; the lock is released all the same."""
+        if not clean:
+            release_ballast(self.data_dir)
+        try:
+            self.database.close()
+        except Exception:
+            if clean:
+                raise
+        else:
+            if clean:
+                _mark_clean(self.data_dir, self.head_file.head)
+        finally:
+            self.head_file.close()
+            self.lock.release()
+
+
+def open_directory(data_dir: Path, *, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int) -> Opened:
+    """Blocking. Raises ``StoreRefused``, or OSError when the directory cannot be used."""
+    lock = DirectoryLock(data_dir)
+    try:
+        created = _is_new(data_dir)
+        if created:
+            _initialise(data_dir, tree)
+        _make_room(data_dir, ballast_bytes)
+        checked = _check(data_dir, tree, inspect)
+        opened = _open_for_writing(data_dir, lock, tree, checked, created)
+    except BaseException:
+        lock.release()
+        raise
+    _keep_ballast(data_dir, ballast_bytes)
+    return opened
+
+
+def _is_new(data_dir: Path) -> bool:
+    """New means that no store was ever opened here; one of the two parts without the other is a loss."""
+    store, head = (data_dir / "store").exists(), (data_dir / "head").exists()
+    if store and not head:
+        raise StoreRefused(f"{data_dir}/store is there but {data_dir}/head is missing. {_RESTORE}")
+    if head and not store:
+        # Incarnation 0: an initialisation that was killed half-way; nothing was ever written.
+        if read_head(data_dir / "head").incarnation == 0:
+            return True
+        raise StoreRefused(f"{data_dir}/head is there but {data_dir}/store is missing. {_RESTORE}")
+    return not store
+
+
+def _initialise(data_dir: Path, tree: Tree) -> None:
+    """An empty store with its format marker: made aside, then the head, then the name that makes it count."""
+    fresh = data_dir / "store.new"
+    if fresh.exists():
+        shutil.rmtree(fresh)
+    with _refusing(fresh):
+        database = open_writable(fresh, create=True)
+        batch = WriteBatch(raw_mode=True)
+        batch.put(schema.encode_key(schema.FORMAT_KEY), schema.FORMAT)
+        database.write(batch, unsynced())
+        database.flush_wal(True)
+        database.close()
+    tree.restore(0, lambda key: None)
+    HeadFile.create(data_dir / "head", Head(1, 0, 0, 0, tree.root())).close()
+    fresh.rename(data_dir / "store")
+    sync_folder(data_dir)
+
+
+def _check(data_dir: Path, tree: Tree, inspect: Callable[[View], None] | None) -> int:
+    """Every check that needs no write; returns the number of records."""
+    head = read_head(data_dir / "head")
+    path = data_dir / "store"
+    with _refusing(path), look(path) as view:
+        marker = view.raw(schema.FORMAT_KEY)
+        if marker != schema.FORMAT:
+            found = "no format marker" if marker is None else f"format {marker.decode('ascii', 'replace')!r}"
+            raise StoreRefused(
+                f"{path} has {found}, this version reads {schema.FORMAT.decode()!r} only. Next step: start the "
+                "version that wrote it, or restore a backup of this format."
+            )
+        size = view.size()
+        _compare_with_head(path, view, size, head)
+        try:
+            _compare_roots(path, view, size, head, tree)
+            _compare_hashes(path, view, size, tree)
+        except ValueError as error:
+            raise StoreRefused(f"{path} cannot be read: {error}. {_RESTORE}") from error
+        if inspect is not None:
+            inspect(view)
+    return size
+
+
+def _compare_with_head(path: Path, view: View, size: int, head: Head) -> None:
+    """Behind the head is a loss; more than one batch ahead of it means that the head is of another time."""
+    sequence, group = view.sequence(), view.group()
+    if size < head.size or sequence < head.rocks:
+        raise StoreRefused(
+            f"{path} is behind its head: it holds {size} records up to RocksDB sequence {sequence}, the head file "
+            f"says {head.size} records up to sequence {head.rocks}. Acknowledged records are missing. {_RESTORE}"
+        )
+    if group > head.sequence + 1:
+        raise StoreRefused(
+            f"{path} is {group - head.sequence} batches ahead of its head ({size} records, the head file says "
+            f"{head.size}); a kill explains one. The head file is older than the store. {_RESTORE}"
+        )
+
+
+def _compare_roots(path: Path, view: View, size: int, head: Head, tree: Tree) -> None:
+    root = tree.root_at(head.size, view.raw)
+    if root != head.root:
+        raise StoreRefused(
+            f"{path}: the root over {head.size} records is {root.hex()}, the head file says {head.root.hex()}. "
+            f"The store was changed. {_RESTORE}"
+        )
+    tree.restore(size, view.raw)
+
+
+def _compare_hashes(path: Path, view: View, size: int, tree: Tree) -> None:
+    tail = max(0, size - CHECKED_TAIL)
+    for index in itertools.chain(range(0, tail, CHECKED_EVERY), range(tail, size)):
+        record = view.leaf(index)
+        if record is None or not tree.holds(index, record.leaf, view.raw):
+            fault = "is missing" if record is None else "does not have the hash that the tree holds for it"
+            raise StoreRefused(f"{path}: record {index} of {size} {fault}. {_RESTORE}")
+
+
+def _open_for_writing(data_dir: Path, lock: DirectoryLock, tree: Tree, size: int, created: bool) -> Opened:
+    """The writable open, and the new incarnation on disk."""
+    path = data_dir / "store"
+    with _refusing(path):
+        database = open_writable(path)
+    head_file = HeadFile.open(data_dir / "head")
+    before = head_file.head
+    found = View(database).size()
+    if found != size:
+        database.close()
+        raise StoreRefused(f"{path} had {size} records when looked at and {found} when opened. {_RESTORE}")
+    clean = created or _was_clean(data_dir, before)
+    sequence = int(database.latest_sequence_number())
+    head_file.write(size, sequence, tree.root(), incarnation=before.incarnation + 1)
+    return Opened(data_dir, lock, database, head_file, created, clean)
+
+
+@contextlib.contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """RocksDB's errors are bare exceptions with a text; at the start each of them is a refusal."""
+    try:
+        yield
+    except (StoreRefused, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise StoreRefused(
+            f"{path} cannot be opened: {error}. Next step: check the owner and the free space of the directory; if "
+            "it is damaged, restore store/ and head together from a backup. Never run a repair tool on it."
+        ) from error
+
+
+def _mark_clean(data_dir: Path, head: Head) -> None:
+    (data_dir / "clean").write_text(f"{head.sequence}\n", encoding="ascii")
+
+
+def _was_clean(data_dir: Path, head: Head) -> bool:
+    """The mark names the head that it was written after, so an old mark is no mark."""
+    try:
+        return (data_dir / "clean").read_text(encoding="ascii") == f"{head.sequence}\n"
+    except FileNotFoundError:
+        return False
+
+
+def _make_room(data_dir: Path, ballast_bytes: int) -> None:
+    """A full disk refuses even a close and a reopen: the ballast pays for them."""
+    figures = os.statvfs(data_dir)
+    if figures.f_bavail * figures.f_frsize < ballast_bytes:
+        release_ballast(data_dir)
+
+
+def release_ballast(data_dir: Path) -> None:
+    """Gives the reserved space back to the file system."""
+    (data_dir / "ballast").unlink(missing_ok=True)
+
+
+def _keep_ballast(data_dir: Path, ballast_bytes: int) -> None:
+    """Reserves space while there is plenty; no room for it is no reason to refuse."""
+    figures = os.statvfs(data_dir)
+    path = data_dir / "ballast"
+    if ballast_bytes == 0 or path.exists() or figures.f_bavail * figures.f_frsize < 2 * ballast_bytes:
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, ballast_bytes)
+    except OSError:
+        path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def copy_to(database: Rdict, target: Path, outcome: list[Exception | None], head: Head) -> None:
+    """In the committer, between two batches: the database and the head that belongs to it.
+
+    A copy that fails is told in ``outcome``: it is no failure of the store.
+    """
+    try:
+        Checkpoint(database).create_checkpoint(str(target / "store"))
+        HeadFile.create(target / "head", head).close()
+    except OSError as error:
+        outcome.append(error)
+    except Exception as error:
+        outcome.append(RuntimeError(f"RocksDB cannot copy to {target}: {error}"))
+    else:
+        outcome.append(None)

@@ -1,0 +1,330 @@
+"""RocksStore: the embedded store. One asyncio loop decides, one thread commits.
+
+The loop checks conditions and folds, over the pending rows first and the database after; a group closes at the end of
+a loop turn and goes to ``kblockd.store.committer``. Nothing here suspends between the look at a condition and the
+place in the group: that makes a commit a reservation (LED-04). Source: design section 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NoReturn
+
+from kblockd.domain.failpoints import Failpoints, NoFailpoints
+from kblockd.store import opening, schema
+from kblockd.store.committer import Committer, Group
+from kblockd.store.database import View
+from kblockd.store.head import Head
+from kblockd.store.pending import Overlay, Staged, payload_key
+from kblockd.store.protocol import (
+    Append,
+    AtMost,
+    Condition,
+    Conflict,
+    Fold,
+    Key,
+    Payload,
+    Row,
+    StoreFailed,
+    Ticket,
+)
+from kblockd.store.tree import Tree
+
+_COMMIT_UNKNOWN: Final = "the store failed while this commit was being written; the next start decides from disk"
+_NOT_WRITTEN: Final = "the store failed before this commit was written"
+
+
+class _Ticket:
+    """A place in a group."""
+
+    __slots__ = ("_group", "first_index")
+
+    def __init__(self, first_index: int, group: Group) -> None:
+        self.first_index = first_index
+        self._group = group
+
+    async def durable(self) -> None:
+        """See ``Ticket.durable``."""
+        await self._group.durable()
+
+
+class RocksStore:
+    """A ``kblockd.store.protocol.Store``; made by ``open``. Belongs to the loop it was opened on."""
+
+    def __init__(
+        self,
+        opened: opening.Opened,
+        *,
+        fold: Fold,
+        tree: Tree,
+        failpoints: Failpoints,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self._opened = opened
+        self._database = opened.database
+        self._fold = fold
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._committer = Committer(opened.database, tree, opened.head_file, failpoints, self)
+        self._overlay = Overlay(opened.database)
+        self._head = opened.head_file.head
+        self._next = self._head.size
+        self._numbers = itertools.count()
+        self._group: Group | None = None
+        self._waiting: deque[Group] = deque()
+        self._failure = ""
+        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+        self._stopped = self._loop.create_future()
+        self.incarnation: Final = self._head.incarnation
+        """Counts opens of this directory; on disk before the store is handed out (fencing tokens)."""
+        self.created: Final = opened.created
+        """True when this open made the store."""
+        self.clean: Final = opened.clean
+        """False when the last daemon did not stop in order: a full verification is due."""
+
+    @classmethod
+    async def open(
+        cls,
+        data_dir: Path,
+        *,
+        fold: Fold,
+        tree: Tree,
+        failpoints: Failpoints | None = None,
+        on_failure: Callable[[str], None] | None = None,
+        inspect: Callable[[View], None] | None = None,
+        ballast_bytes: int = opening.BALLAST_BYTES,
+    ) -> RocksStore:
+        """Takes the lock, looks at the store read-only, compares it with its head, then opens it for writing.
+
+        ``data_dir`` must exist; a directory without a store gets an empty one. ``tree`` is a fresh
+        ``kblockd.ledger.merkle.MerkleTree``; its ``append`` is the protocol's ``OnAppend``. ``inspect`` runs over the
+        read-only view after the built-in checks and refuses the start by raising ``StoreRefused``
+        (``kblockd.ledger.start.inspect``). ``on_failure`` is called once, on the loop, with the reason (RocksDB's
+        words, for the log alone) when a write has failed: the process must end. Raises ``StoreRefused`` with numbers
+        and the next step, OSError when the directory cannot be used.
+        """
+        opened = await asyncio.to_thread(
+            opening.open_directory, Path(data_dir), tree=tree, inspect=inspect, ballast_bytes=ballast_bytes
+        )
+        store = cls(
+            opened,
+            fold=fold,
+            tree=tree,
+            failpoints=failpoints or NoFailpoints(),
+            on_failure=on_failure or (lambda reason: None),
+        )
+        store._committer.start()
+        return store
+
+    # Reading ---------------------------------------------------------------------------------------------------
+
+    async def get(self, key: Key) -> tuple[int, Row] | None:
+        """See ``Store.get``."""
+        self._check_serving()
+        found, writer = self._overlay.row(key), self._overlay.writer(key)
+        if writer is not None:
+            await writer.seen()
+        return found
+
+    async def scan(
+        self, prefix: Key, *, after: Key | None = None, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[Key, int, Row]]:
+        """See ``Store.scan``; the order of keys is drawn in ``kblockd.store.schema``. With ``reverse``, ``after``
+        means below. It holds the loop while it reads, some microseconds a row."""
+        self._check_serving()
+        found, writer = self._overlay.scan(prefix, after, limit, reverse)
+        if writer is not None:
+            await writer.seen()
+        return found
+
+    async def payload(self, key: Key) -> bytes | None:
+        """See ``Store.payload``."""
+        self._check_serving()
+        data, writer = self._overlay.payload(key)
+        if writer is not None:
+            await writer.seen()
+        return data
+
+    async def leaf(self, index: int) -> Append | None:
+        """See ``Store.leaf``; raises ValueError when a durable record cannot be read."""
+        self._check_serving()
+        if not 0 <= index < self._head.size:
+            return None
+        value: bytes | None = self._database.get(schema.leaf_key(index))
+        if value is None:
+            raise ValueError(f"record {index} of {self._head.size} is missing from the store")
+        return schema.decode_leaf(value)
+
+    async def raw(self, key: Key) -> bytes | None:
+        """See ``Store.raw``."""
+        self._check_serving()
+        value: bytes | None = self._database.get(schema.encode_key_once(key))
+        # Read first: whatever the database shows that is not durable was announced before it was written.
+        for group in self._waiting:
+            if key in group.nodes:
+                await group.seen()
+                break
+        return value
+
+    def size(self) -> int:
+        """See ``Store.size``."""
+        return self._head.size
+
+    def head(self) -> Head:
+        """What the head file holds: size and root belong together."""
+        return self._head
+
+    def free_bytes(self) -> int:
+        """Free space for this user on the file system of the data directory; raises OSError."""
+        figures = os.statvfs(self._opened.data_dir)
+        return figures.f_bavail * figures.f_frsize
+
+    # Committing ------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        conditions: Sequence[Condition],
+        records: Sequence[Append],
+        payloads: Sequence[Payload] = (),
+        *,
+        label: str = "",
+    ) -> Ticket:
+        """See ``Store.commit``. Does not suspend unless it raises ``Conflict``.
+
+        Raises ValueError for a record beyond 65,535 bytes or a key without an encoding; whatever the fold raises
+        goes through. In each case nothing is written. Rows must be dictionaries of JSON values: one that is not is a
+        defect that fails the store.
+        """
+        self._check_committing()
+        staged = Staged(self._overlay)
+        for condition in conditions:
+            if not isinstance(condition, AtMost) and not staged.holds(condition):
+                await self._conflict(condition)
+        for index, record in enumerate(records, self._next):
+            if len(record.leaf) > schema.MAX_LEAF_BYTES:
+                raise ValueError(f"a record of {len(record.leaf)} bytes, at most {schema.MAX_LEAF_BYTES} are taken")
+            for key, row in self._fold(staged.read, index, record.leaf):
+                staged.write(key, index, row)
+        for condition in conditions:
+            if isinstance(condition, AtMost) and not staged.holds(condition):
+                await self._conflict(condition)
+        for payload in payloads:
+            payload_key(payload.key)
+        return self._place(staged, records, payloads, label)
+
+    def _place(self, staged: Staged, records: Sequence[Append], payloads: Sequence[Payload], label: str) -> _Ticket:
+        group = self._open_group()
+        first_index = self._next
+        self._next += len(records)
+        group.records.extend(records)
+        for key, (version, row) in staged.changed.items():
+            self._overlay.put_row(key, version, row, group)
+        for payload in payloads:
+            self._overlay.put_payload(payload.key, payload.data, group)
+        if label:
+            group.labels.add(label)
+        return _Ticket(first_index, group)
+
+    async def _conflict(self, condition: Condition) -> NoReturn:
+        writer = self._overlay.writer(condition.key)
+        if writer is not None:
+            await writer.seen()
+        raise Conflict(condition)
+
+    async def delete_payload(self, key: Key) -> None:
+        """See ``Store.delete_payload``. The bytes leave the disk with the next compaction of their files."""
+        self._check_committing()
+        payload_key(key)
+        group = self._open_group()
+        self._overlay.put_payload(key, None, group)
+        await group.durable()
+
+    async def backup(self, target: str) -> None:
+        """See ``Store.backup``: ``store/`` and ``head`` of one instant, between two batches.
+
+        Raises FileExistsError when ``target`` exists, OSError or RuntimeError when the copy cannot be made; the
+        store itself goes on.
+        """
+        self._check_committing()
+        folder = Path(target)
+        await asyncio.to_thread(folder.mkdir, mode=0o700)
+        self._check_committing()
+        group = self._open_group()
+        copied: list[Exception | None] = []
+        group.actions.append(partial(opening.copy_to, self._database, folder, copied))
+        await group.durable()
+        if copied[0] is not None:
+            raise copied[0]
+
+    def _open_group(self) -> Group:
+        """The group of this loop turn; it closes when the callbacks that are ready now have run."""
+        if self._group is None:
+            self._group = Group(next(self._numbers), self._next)
+            self._waiting.append(self._group)
+            self._loop.call_soon(self._close_group)
+        return self._group
+
+    def _close_group(self) -> None:
+        group, self._group = self._group, None
+        if group is not None and not self._failure:
+            self._committer.put(group)
+
+    # Answers of the committer, on the loop ---------------------------------------------------------------------
+
+    def on_durable(self, groups: Sequence[Group], head: Head) -> None:
+        """The groups are on disk: their rows are now the database's."""
+        self._head = head
+        for group in groups:
+            self._waiting.popleft()
+            self._overlay.settle(group)
+            group.answer()
+
+    def on_failed(self, groups: Sequence[Group], reason: str, unknown: bool) -> None:
+        """The store has failed: members of the written batch learn *unknown*, all others a definite no."""
+        self._failure = reason
+        written = {group.number for group in groups} if unknown else frozenset()
+        for group in self._waiting:
+            group.answer((_COMMIT_UNKNOWN, True) if group.number in written else (_NOT_WRITTEN, False))
+        self._waiting.clear()
+        self.on_stopped()
+        self._on_failure(reason)
+
+    def on_stopped(self) -> None:
+        """The thread has ended."""
+        if not self._stopped.done():
+            self._stopped.set_result(None)
+
+    # Ending ----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """See ``Store.close``. Closing a failed store releases what it can and leaves no mark of an orderly stop."""
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if not self._failure:
+            self._close_group()
+            self._committer.put(None)
+        await self._stopped
+        self._closed = True
+        await asyncio.to_thread(self._committer.join)
+        await asyncio.to_thread(self._opened.close, clean=not self._failure)
+
+    def _check_serving(self) -> None:
+        if self._failure:
+            raise StoreFailed("the store has failed and answers nothing any more", unknown=False)
+        if self._closed:
+            raise StoreFailed("the store is closed", unknown=False)
+
+    def _check_committing(self) -> None:
+        self._check_serving()
+        if self._closing is not None:
+            raise StoreFailed("the store is closing", unknown=False)

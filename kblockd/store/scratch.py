@@ -1,0 +1,78 @@
+"""Rows that do not fit into memory, for as long as a verification runs.
+
+A map of keys to rows with the newest in memory and the rest in a database that is thrown away; nothing in it is
+durable or trusted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rocksdict import WriteBatch, WriteOptions
+
+from kblockd.store import schema
+from kblockd.store.database import open_writable, pairs
+from kblockd.store.protocol import Key, Row
+
+CACHED_ROWS: Final = 20_000
+
+
+class Scratch:
+    """Made in a fresh folder under ``parent`` (the system's temporary folder by default); raises OSError."""
+
+    def __init__(self, parent: Path | None = None, *, cached_rows: int = CACHED_ROWS) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="kblockd-verify-", dir=parent))
+        self._database = open_writable(self._folder / "rows", create=True)
+        self._cached_rows = cached_rows
+        self._rows: dict[Key, tuple[int, Row | None]] = {}
+        self._options = WriteOptions()
+        self._options.disable_wal = True
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self, key: Key) -> Row | None:
+        """The row as it was put last."""
+        found = self._rows.get(key)
+        if found is not None:
+            return found[1]
+        value = self._database.get(schema.encode_key_once(key))
+        return None if value is None else schema.decode_row(value)[1]
+
+    def put(self, key: Key, version: int, row: Row | None) -> None:
+        """Takes a row, or its absence."""
+        self._rows[key] = (version, row)
+        if len(self._rows) > self._cached_rows:
+            self._spill()
+
+    def pairs(self, prefix: Key) -> Iterator[tuple[bytes, bytes]]:
+        """Encoded rows under ``prefix``, in key order."""
+        self._spill()
+        return pairs(self._database, schema.encode_key(prefix))
+
+    def tables(self) -> set[str]:
+        """Names of the tables that hold a row."""
+        self._spill()
+        return {str(schema.decode_key(encoded)[0]) for encoded, _ in pairs(self._database, b"")}
+
+    def close(self) -> None:
+        """Throws everything away."""
+        self._database.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _spill(self) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for key, (version, row) in self._rows.items():
+            if row is None:
+                batch.delete(schema.encode_key_once(key))
+            else:
+                batch.put(schema.encode_key_once(key), schema.encode_row(version, row))
+        self._database.write(batch, self._options)
+        self._rows.clear()

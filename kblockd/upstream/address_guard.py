@@ -1,0 +1,117 @@
+"""Which addresses an upstream may have, and a connection to exactly the address that was checked.
+
+The name is resolved once a connection, every answer is checked, and the socket goes to a checked literal address:
+a name that answers differently a moment later (DNS rebinding, HTP-10) changes nothing. TLS still sees the name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import httpcore2
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_SIX_TO_FOUR: Final = ipaddress.IPv6Network("2002::/16")
+
+
+class AddressRefused(httpcore2.ConnectError):
+    """The name resolves to an address that the upstream's ``allow_addresses`` does not contain."""
+
+    code = "ADDRESS_REFUSED"
+
+
+async def system_resolver(host: str, port: int) -> Sequence[str]:
+    """Literal addresses of ``host`` in the resolver's order; raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class AddressGuard:
+    """Resolves, checks and connects for one upstream (R626, R627).
+
+    ``allow`` lists the only networks that may be connected to; empty means global unicast only. A name with even
+    one forbidden address is refused whole: mixed answers are how a rebinding looks.
+    """
+
+    def __init__(
+        self,
+        allow: Sequence[Network] = (),
+        *,
+        resolve: Resolver = system_resolver,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._allow = tuple(allow)
+        self._resolve = resolve
+        self._clock = clock
+        self._backend = httpcore2.AnyIOBackend()
+
+    async def check(self, host: str, port: int, deadline: float) -> tuple[str, ...]:
+        """The addresses that may be connected to, before ``deadline`` (monotonic seconds).
+
+        Raises ``AddressRefused``, ``httpcore2.ConnectError`` (no such name) or ``httpcore2.ConnectTimeout``.
+        """
+        try:
+            async with asyncio.timeout(self._remaining(deadline)):
+                answers = await self._resolve(host, port)
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout(f"{host} was not resolved in time") from None
+        except OSError as error:
+            raise httpcore2.ConnectError(f"{host} cannot be resolved: {error.strerror or error}") from None
+        if not answers:
+            raise httpcore2.ConnectError(f"{host} has no address")
+        return tuple(str(self._checked(host, answer)) for answer in answers)
+
+    async def connect(self, host: str, port: int, deadline: float) -> httpcore2.AsyncNetworkStream:
+        """A TCP stream to a checked address of ``host``; raises what ``check`` raises, and when nobody listens."""
+        addresses = await self.check(host, port, deadline)
+        for position, address in enumerate(addresses):
+            share = self._remaining(deadline) / (len(addresses) - position)
+            try:
+                return await self._backend.connect_tcp(address, port, timeout=share)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                if position == len(addresses) - 1:
+                    raise
+        raise AssertionError("check never answers without an address")
+
+    def _checked(self, host: str, answer: str) -> Address:
+        address = normalised(answer)
+        if self._allow:
+            allowed = any(address in network for network in self._allow)
+            wanted = "allow_addresses of the upstream does not contain it"
+        else:
+            allowed = is_global_unicast(address)
+            wanted = "only global unicast is allowed unless allow_addresses of the upstream names the network"
+        if not allowed:
+            raise AddressRefused(f"{host} resolves to {address}: {wanted}")
+        return address
+
+    def _remaining(self, deadline: float) -> float:
+        left = deadline - self._clock()
+        if left <= 0:
+            raise httpcore2.ConnectTimeout("the deadline has passed before connecting")
+        return left
+
+
+def normalised(answer: str) -> Address:
+    """An IPv4-mapped IPv6 address is the IPv4 address that it stands for."""
+    address = ipaddress.ip_address(answer)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def is_global_unicast(address: Address) -> bool:
+    """Reachable over the Internet and nothing else; transition formats that carry an IPv4 address are not."""
+    if not address.is_global or address.is_multicast or address.is_reserved:
+        return False
+    if isinstance(address, ipaddress.IPv6Address):
+        return not address.is_site_local and address not in _SIX_TO_FOUR
+    return True

@@ -1,0 +1,244 @@
+"""The adapters that the configuration names, and the upstreams that stand behind them.
+
+kblockd never imports a plugin by name: an entry point of group ``kblockd.adapters`` does, one a name, of the API
+version that this daemon speaks. Upstreams are opened in the order of their names and closed in reverse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import httpcore2
+import pydantic
+
+from kblockd.upstream.adapter import API_VERSION, Adapter, AdapterContext, AdapterPlugin
+from kblockd.upstream.address_guard import AddressGuard, AddressRefused, Resolver, system_resolver
+from kblockd.upstream.breaker import CircuitBreaker
+from kblockd.upstream.credentials import Credential
+from kblockd.upstream.exchange import Guard, Origin
+from kblockd.upstream.faults import UpstreamFault
+from kblockd.upstream.model import UpstreamConfig
+from kblockd.upstream.tls import make_context
+from kblockd.upstream.wrapper import GuardedAdapter, Limits
+
+GROUP: Final = "kblockd.adapters"
+_CLOSE_SECONDS: Final = 5.0
+_log: Final = logging.getLogger(__name__)
+
+EntryPoints = Callable[[], Iterable[importlib.metadata.EntryPoint]]
+
+
+class CatalogError(Exception):
+    """The start is refused: an adapter or an upstream cannot be used as configured. The message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """One configured upstream under both identities: what has an effect speaks as ``write``, all else as ``read``.
+
+    Reads never carry the credential of writes (R618, R636).
+    """
+
+    name: str
+    config: UpstreamConfig
+    write: GuardedAdapter
+    read: GuardedAdapter
+    breaker: CircuitBreaker
+    address_guard: AddressGuard
+
+    @property
+    def origin(self) -> Origin:
+        """Part of the action digest; as text ``scheme://host:port``."""
+        return self.config.origin
+
+    async def check_address(self, deadline: float) -> None:
+        """Resolves and checks the address without connecting (R076); raises ``UpstreamFault``."""
+        try:
+            await self.address_guard.check(self.origin.host, self.origin.port, deadline)
+        except AddressRefused as refused:
+            raise UpstreamFault(refused.code, f"upstream {self.name}: {refused}") from None
+        except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+            raise UpstreamFault("ADDRESS_UNKNOWN", f"upstream {self.name}: {error}") from None
+
+    def check_credentials(self) -> None:
+        """Both can be read now; nothing of them is kept (R077). Raises ``UpstreamFault``."""
+        self.write.check_credential()
+        self.read.check_credential()
+
+    async def preflight(self, deadline: float) -> None:
+        """Stage 5, before anything is consumed; raises ``UpstreamFault``.
+
+        CREDENTIAL_UNREADABLE, CREDENTIAL_INVALID, ADDRESS_REFUSED: until the configuration is corrected.
+        ADDRESS_UNKNOWN (the resolver), BREAKER_OPEN: may pass. The breaker comes last, because while it is open its
+        probe goes to whoever asks.
+        """
+        self.check_credentials()
+        await self.check_address(deadline)
+        if not self.breaker.allow():
+            raise UpstreamFault("BREAKER_OPEN", f"upstream {self.name} failed repeatedly; it is tried again soon")
+
+
+class Upstreams:
+    """Name to upstream; read-only."""
+
+    def __init__(self, found: Mapping[str, Upstream]) -> None:
+        self._found = dict(found)
+
+    def get(self, name: str) -> Upstream | None:
+        """None when no upstream of this name is configured."""
+        return self._found.get(name)
+
+    def __getitem__(self, name: str) -> Upstream:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def load_plugins(
+    names: Sequence[str],
+    entry_points: EntryPoints = lambda: importlib.metadata.entry_points(group=GROUP),
+) -> dict[str, AdapterPlugin]:
+    """One plugin a name; raises ``CatalogError`` for none, several, another API version or a loose settings model."""
+    installed = list(entry_points())
+    loaded: dict[str, AdapterPlugin] = {}
+    for name in names:
+        if name in loaded:
+            raise CatalogError(f"adapters: {name!r} stands twice")
+        found = [point for point in installed if point.name == name]
+        if len(found) != 1:
+            known = ", ".join(sorted({point.name for point in installed})) or "none"
+            raise CatalogError(
+                f"adapters: {name!r} must be exactly one entry point of group {GROUP}, found {len(found)}; "
+                f"installed: {known}"
+            )
+        loaded[name] = _load(found[0])
+    return loaded
+
+
+@asynccontextmanager
+async def open_upstreams(
+    configs: Mapping[str, UpstreamConfig],
+    plugins: Mapping[str, AdapterPlugin],
+    *,
+    max_response_bytes: int,
+    late_seconds: float = 30.0,
+    resolve: Resolver = system_resolver,
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncIterator[Upstreams]:
+    """Opens every configured upstream and closes them in reverse; raises ``CatalogError``."""
+    limits = Limits(max_response_bytes, late_seconds=late_seconds)
+    async with AsyncExitStack() as stack:
+        found: dict[str, Upstream] = {}
+        for name in sorted(configs):
+            upstream, adapter = _open(name, configs[name], plugins, limits, resolve, clock)
+            stack.push_async_callback(_close, upstream, adapter)
+            found[name] = upstream
+        yield Upstreams(found)
+
+
+def _load(point: importlib.metadata.EntryPoint) -> AdapterPlugin:
+    try:
+        plugin = point.load()
+    except Exception as error:
+        raise CatalogError(f"adapter {point.name!r}: {point.value} cannot be loaded: {error}") from error
+    version = getattr(plugin, "api_version", None)
+    if version != API_VERSION:
+        raise CatalogError(
+            f"adapter {point.name!r} speaks plugin API {version}, this daemon {API_VERSION}; install its other version"
+        )
+    model = getattr(plugin, "settings_model", None)
+    if not (isinstance(model, type) and issubclass(model, pydantic.BaseModel)):
+        raise CatalogError(f"adapter {point.name!r}: settings_model must be a pydantic model")
+    if model.model_config.get("extra") != "forbid" or not model.model_config.get("frozen"):
+        raise CatalogError(f"adapter {point.name!r}: settings_model must be frozen and forbid unknown keys")
+    if not callable(getattr(plugin, "open", None)):
+        raise CatalogError(f"adapter {point.name!r}: has no open(context)")
+    checked: AdapterPlugin = plugin
+    return checked
+
+
+def _open(
+    name: str,
+    config: UpstreamConfig,
+    plugins: Mapping[str, AdapterPlugin],
+    limits: Limits,
+    resolve: Resolver,
+    clock: Callable[[], float],
+) -> tuple[Upstream, Adapter]:
+    plugin = plugins.get(config.adapter)
+    if plugin is None:
+        raise CatalogError(f"upstream {name}: adapter {config.adapter!r} is not among the configured adapters")
+    address_guard = AddressGuard(config.allow_addresses, resolve=resolve, clock=clock)
+    guard = Guard(
+        origin=config.origin,
+        connect=address_guard.connect,
+        ssl=_tls(name, config),
+        max_response_bytes=limits.max_output_bytes,
+        pins=frozenset(config.tls.spki_sha256),
+        clock=clock,
+    )
+    adapter = _open_adapter(name, config, plugin, guard)
+    breaker = CircuitBreaker(config.breaker, clock)
+    slots = asyncio.Semaphore(config.maximum_concurrent_calls)
+
+    def identity(ref: str) -> GuardedAdapter:
+        return GuardedAdapter(
+            adapter, credential=Credential(ref), slots=slots, limits=limits, observe=breaker.observe, clock=clock
+        )
+
+    write, read = identity(config.credentials.write), identity(config.credentials.read)
+    return Upstream(name, config, write, read, breaker, address_guard), adapter
+
+
+def _open_adapter(name: str, config: UpstreamConfig, plugin: AdapterPlugin, guard: Guard) -> Adapter:
+    try:
+        settings = plugin.settings_model.model_validate(dict(config.settings))
+    except pydantic.ValidationError as error:
+        faults = "; ".join(f"settings.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise CatalogError(f"upstream {name}: {faults}") from None
+    context = AdapterContext(
+        upstream=name,
+        url=config.url,
+        settings=settings,
+        ssl=guard.ssl,
+        connect=guard.raw_connection,
+        max_response_bytes=guard.max_response_bytes,
+        exchange=guard.exchange,
+    )
+    try:
+        return plugin.open(context)
+    except Exception as error:
+        raise CatalogError(f"upstream {name}: adapter {config.adapter!r} cannot be opened: {error}") from error
+
+
+def _tls(name: str, config: UpstreamConfig) -> ssl.SSLContext | None:
+    if config.origin.scheme != "https":
+        return None
+    ca_file = config.tls.ca_file
+    try:
+        return make_context(None if ca_file is None else str(ca_file))
+    except OSError as error:  # ssl.SSLError is one
+        raise CatalogError(f"upstream {name}: tls.ca_file: {ca_file} cannot be read: {error}") from None
+
+
+async def _close(upstream: Upstream, adapter: Adapter) -> None:
+    """A plugin that cannot close keeps nobody else open."""
+    await upstream.write.close()
+    await upstream.read.close()
+    try:
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await adapter.close()
+    except Exception:
+        _log.exception("the adapter of upstream %s did not close", upstream.name)

@@ -1,0 +1,73 @@
+"""Authorization values, read just before use and dropped after it; never in a repr, a log, an error or the ledger.
+
+A file is trusted only when nobody but its owner can read it. Source: R624, R631, R632, R640.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kblockd.upstream.faults import UpstreamFault
+
+_MAX_BYTES: Final = 8192
+# Shorter ones cannot be told apart from ordinary words, and so not be scrubbed from what comes back.
+_MIN_BYTES: Final = 8
+_VALUE: Final = re.compile(rb"[\x21-\x7e]+(?: [\x21-\x7e]+)*")
+
+
+class CredentialFault(UpstreamFault):
+    """The credential cannot be used. ``code`` is CREDENTIAL_UNREADABLE or CREDENTIAL_INVALID; no value inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A reference, ``none``, ``file:PATH`` or ``env:NAME``; the value is never kept."""
+
+    ref: str
+
+    def read(self, environment: Mapping[str, str] = os.environ) -> bytes | None:
+        """The Authorization value now, or None; raises ``CredentialFault``."""
+        kind, _, where = self.ref.partition(":")
+        if kind == "none":
+            return None
+        if kind == "file":
+            value = _from_file(where)
+        elif where in environment:
+            value = os.fsencode(environment[where])
+        else:
+            raise CredentialFault("CREDENTIAL_UNREADABLE", f"the environment has no {where}")
+        return _checked(self.ref, value)
+
+
+def _from_file(path: str) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise CredentialFault("CREDENTIAL_UNREADABLE", f"{path}: {error.strerror}") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise CredentialFault("CREDENTIAL_UNREADABLE", f"{path}: not a regular file")
+        if status.st_mode & 0o077:
+            raise CredentialFault(
+                "CREDENTIAL_UNREADABLE", f"{path}: group or others may read it; chmod 600 and replace the credential"
+            )
+        value = os.read(descriptor, _MAX_BYTES + 3)
+    except OSError as error:
+        raise CredentialFault("CREDENTIAL_UNREADABLE", f"{path}: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+    return value.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _checked(ref: str, value: bytes) -> bytes:
+    if not _MIN_BYTES <= len(value) <= _MAX_BYTES:
+        raise CredentialFault("CREDENTIAL_INVALID", f"{ref}: must have {_MIN_BYTES} to {_MAX_BYTES} bytes")
+    if not _VALUE.fullmatch(value):
+        raise CredentialFault("CREDENTIAL_INVALID", f"{ref}: one line of visible ASCII, words apart by one space")
+    return value

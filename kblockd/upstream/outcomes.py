@@ -1,0 +1,121 @@
+"""What a plugin answered, made safe to keep: types checked, credential scrubbed, every field bounded.
+
+Whatever is wrong with an answer after the request may have left is no proof that nothing happened: an outcome that
+cannot be understood becomes LOST, one whose output cannot be stored keeps its class (C26, CAN-05, CAN-07).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from kblockd.domain import canonical
+from kblockd.upstream.adapter import Outcome, Sent
+from kblockd.upstream.scope import Scope
+from kblockd.upstream.scrub import Scrubber
+
+Json = Any
+
+DETAIL_BYTES: Final = 2048
+_IDENTIFIER_CHARACTERS: Final = 512
+_REQUEST_IDS: Final = 16
+_CODE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def failed(scope: Scope, code: str, detail: str) -> Outcome:
+    """NOT_SENT where the exchanges of the call prove it, else LOST. Seals the call first, so that it stays true."""
+    scope.seal()
+    if scope.proves_not_sent():
+        return Outcome(Sent.NOT_SENT, code=code, detail=bounded(f"{detail}; no byte of the call was sent"))
+    return Outcome(Sent.LOST, code=code, detail=bounded(f"{detail}; the upstream may have acted"))
+
+
+def checked(answer: object, scope: Scope, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
+    """A plugin's answer as it may go on; never raises for any answer."""
+    if not isinstance(answer, Outcome) or not isinstance(answer.sent, Sent):
+        return failed(scope, "PLUGIN_ANSWER_INVALID", f"the plugin answered a {type(answer).__name__}")
+    try:
+        outcome = _clean(answer, scrubber)
+    except Exception as error:  # a field of a wrong type
+        return failed(scope, "PLUGIN_ANSWER_INVALID", f"a field of the outcome is wrong: {type(error).__name__}")
+    if outcome.sent is Sent.NOT_SENT and scope.contradicts_not_sent():
+        return failed(scope, "PLUGIN_CONTRADICTED", "the plugin says not sent, but bytes of the call were written")
+    if outcome.sent is Sent.ACCEPTED and not outcome.operation:
+        return failed(scope, "OPERATION_MISSING", "accepted without an operation to ask for")
+    return _storable(outcome, scrubber, max_output_bytes)
+
+
+def bounded(detail: str, limit: int = DETAIL_BYTES) -> str:
+    """At most ``limit`` bytes of UTF-8; lone surrogates become question marks."""
+    octets = detail.encode("utf-8", "replace")
+    if len(octets) <= limit:
+        return octets.decode()
+    return octets[: limit - 3].decode("utf-8", "ignore") + "…"
+
+
+def sentence(error: BaseException) -> str:
+    """Type and message of an exception that may itself be hostile."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _clean(answer: Outcome, scrubber: Scrubber) -> Outcome:
+    code = answer.code if answer.code == "" or _CODE.fullmatch(answer.code) else "PLUGIN_CODE_INVALID"
+    return replace(
+        answer,
+        is_error=bool(answer.is_error),
+        operation=None if answer.operation is None else _identifier(answer.operation, scrubber),
+        code=code,
+        detail=bounded(scrubber.text(answer.detail)),
+        raw_sha256=answer.raw_sha256 if _DIGEST.fullmatch(answer.raw_sha256) else "",
+        request_ids=_request_ids(answer.request_ids, scrubber),
+    )
+
+
+def _request_ids(given: Mapping[str, str], scrubber: Scrubber) -> dict[str, str]:
+    pairs = list(given.items())[:_REQUEST_IDS]
+    return {_identifier(name, scrubber): _identifier(value, scrubber) for name, value in pairs}
+
+
+def _identifier(text: str, scrubber: Scrubber) -> str:
+    return bounded(scrubber.text(text), _IDENTIFIER_CHARACTERS)
+
+
+def _storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
+    try:
+        canonical.check(outcome.output)
+        output = scrubber.value(outcome.output)
+        size = len(canonical.canonical(output))
+    except (canonical.NotCanonical, RecursionError) as error:
+        return _without_output(outcome, "RESULT_NOT_STORABLE", scrubber.text(str(error)))
+    if size > max_output_bytes:
+        return _without_output(outcome, "RESPONSE_TOO_LARGE", f"{size} bytes of output, at most {max_output_bytes}")
+    return replace(outcome, output=output)
+
+
+def _without_output(outcome: Outcome, code: str, why: str) -> Outcome:
+    """The class stays; the digest still says what came."""
+    kept = f"{outcome.code}: {outcome.detail}" if outcome.code else outcome.detail
+    return replace(
+        outcome,
+        output=None,
+        code=code,
+        detail=bounded(f"{why}; {kept}" if kept else why),
+        raw_sha256=outcome.raw_sha256 or _raw_digest(outcome.output),
+    )
+
+
+def _raw_digest(output: Json) -> str:
+    """Over a lenient JSON text: evidence of what came, not a canonical digest."""
+    try:
+        text = json.dumps(output, sort_keys=True, default=repr)
+    except (ValueError, TypeError, RecursionError):
+        return ""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,251 @@
+"""A plugin's adapter behind guarantees that hold whatever the plugin does.
+
+Nothing raises, everything ends at its deadline, no credential comes back, every answer can be stored. ``invoke`` and
+``cancel`` outlive their deadline for a bounded grace: what they still answer is handed to ``on_late`` as evidence, and
+a plugin that catches the cancellation which ends the grace may answer once more (RPC-09).
+Source: design.md section 6; R179, R181, R182, R183, R186, R196 to R201, R631, R632.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kblockd.domain import canonical
+from kblockd.upstream.adapter import Adapter, AdapterFault, Call, Outcome, Sent, ToolDescription
+from kblockd.upstream.credentials import Credential, CredentialFault
+from kblockd.upstream.outcomes import bounded, checked, failed, sentence
+from kblockd.upstream.scope import Scope, entered
+from kblockd.upstream.scrub import Scrubber
+
+OnLate = Callable[[Outcome], None]
+Action = Callable[[Call], Awaitable[Outcome]]
+
+_log: Final = logging.getLogger(__name__)
+
+
+def _nobody(outcome: Outcome) -> None:
+    """For outcomes that nobody asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one upstream: seconds and bytes.
+
+    ``late_seconds`` is how long an effect may still answer after its deadline, ``cancel_seconds`` how long a cancelled
+    one may take to end.
+    """
+
+    max_output_bytes: int
+    late_seconds: float = 30.0
+    cancel_seconds: float = 5.0
+
+
+class GuardedAdapter:
+    """One identity (write or read) towards one upstream. ``slots`` is shared by the identities of an upstream."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        *,
+        credential: Credential,
+        slots: asyncio.Semaphore,
+        limits: Limits,
+        observe: Callable[[Outcome], None] = _nobody,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._adapter = adapter
+        self._credential = credential
+        self._slots = slots
+        self._limits = limits
+        self._clock = clock
+        self._observe = observe
+        self._running: dict[asyncio.Task[object], _Run] = {}
+
+    async def describe(self, tool: str, deadline: float) -> ToolDescription:
+        """The definition as served now; raises ``AdapterFault`` and nothing else, at ``deadline`` at the latest."""
+        try:
+            credential = self._credential.read()
+        except CredentialFault as fault:
+            raise AdapterFault(fault.code, str(fault)) from None
+        run = _Run(Scope(deadline, credential=credential), Scrubber(credential))
+        task = await self._start(run, lambda: self._adapter.describe(tool))
+        try:
+            if task is None or not await self._ended(task, run) or task.cancelled():
+                raise AdapterFault("UPSTREAM_TIMEOUT", f"no definition of {tool} came before the deadline")
+        finally:
+            self._abandon(task, run)
+        return _described(task.result(), run.scrubber)
+
+    async def read(self, call: Call) -> Outcome:
+        """Never raises."""
+        return await self._call(call, self._adapter.read, None)
+
+    async def lookup(self, call: Call) -> Outcome:
+        """Never raises."""
+        return await self._call(call, self._adapter.lookup, None)
+
+    async def poll(self, operation: str, call: Call) -> Outcome:
+        """Never raises."""
+        return await self._call(call, lambda given: self._adapter.poll(operation, given), None)
+
+    async def cancel(self, operation: str, call: Call, on_late: OnLate | None = None) -> Outcome:
+        """Never raises."""
+        return await self._call(call, lambda given: self._adapter.cancel(operation, given), on_late or _nobody)
+
+    async def invoke(self, call: Call, on_late: OnLate | None = None) -> Outcome:
+        """The one effect. Never raises; ``on_late`` gets an outcome that came after LOST was answered, at most once."""
+        return await self._call(call, self._adapter.invoke, on_late or _nobody)
+
+    def check_credential(self) -> None:
+        """Preflight: the credential can be read now; nothing of it is kept. Raises ``CredentialFault``."""
+        self._credential.read()
+
+    async def close(self) -> None:
+        """Cancels what still runs and waits ``cancel_seconds`` for it; late answers are still handed over."""
+        for task, run in list(self._running.items()):
+            self._abandon(task, run)
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._limits.cancel_seconds)
+
+    async def _call(self, call: Call, action: Action, on_late: OnLate | None) -> Outcome:
+        if call.deadline <= self._clock():
+            return Outcome(Sent.NOT_SENT, code="UPSTREAM_TIMEOUT", detail="the deadline had passed; nothing ran")
+        try:
+            credential = self._credential.read()
+        except CredentialFault as fault:
+            return Outcome(Sent.NOT_SENT, code=fault.code, detail=bounded(str(fault)))
+        outcome = await self._run(call, credential, action, on_late)
+        self._observe(outcome)
+        return outcome
+
+    async def _run(self, call: Call, credential: bytes | None, action: Action, on_late: OnLate | None) -> Outcome:
+        late = self._limits.late_seconds if on_late else 0.0
+        run = _Run(Scope(call.deadline, late, credential), Scrubber(credential), on_late)
+        given = replace(call, credential=credential)
+        task = await self._start(run, lambda: action(given))
+        if task is None:
+            return Outcome(Sent.NOT_SENT, code="UPSTREAM_BUSY", detail="no free slot before the deadline; nothing ran")
+        try:
+            ended = await self._ended(task, run)
+        except asyncio.CancelledError:  # the waiter goes, the effect does not
+            self._outlive(task, run)
+            raise
+        if ended:
+            return self._judged(task, run)
+        outcome = failed(run.scope, "UPSTREAM_TIMEOUT", "no valid answer before the deadline")
+        self._outlive(task, run)
+        return outcome
+
+    async def _start(self, run: _Run, action: Callable[[], Awaitable[object]]) -> asyncio.Task[object] | None:
+        """A task that holds a slot until it really ends; None when no slot came free in time."""
+        left = run.scope.deadline - self._clock()
+        if left <= 0:
+            return None
+        try:
+            async with asyncio.timeout(left):
+                await self._slots.acquire()
+        except TimeoutError:
+            return None
+        with entered(run.scope):
+            task = asyncio.create_task(_contained(action, run))
+        self._running[task] = run
+        task.add_done_callback(self._finish)
+        return task
+
+    def _finish(self, task: asyncio.Task[object]) -> None:
+        self._slots.release()
+        self._running.pop(task, None)
+
+    async def _ended(self, task: asyncio.Task[object], run: _Run) -> bool:
+        done, _ = await asyncio.wait({task}, timeout=max(0.0, run.scope.deadline - self._clock()))
+        return bool(done)
+
+    def _judged(self, task: asyncio.Task[object], run: _Run) -> Outcome:
+        run.scope.forget_credential()
+        answer = _Raised("cancelled by the daemon") if task.cancelled() else task.result()
+        if isinstance(answer, _Raised):
+            return failed(run.scope, "PLUGIN_RAISED", run.scrubber.text(answer.what))
+        return checked(answer, run.scope, run.scrubber, self._limits.max_output_bytes)
+
+    def _outlive(self, task: asyncio.Task[object], run: _Run) -> None:
+        """Lets an effect run on for its grace, a read not at all."""
+        run.scope.seal()
+        if run.on_late is None:
+            self._abandon(task, run)
+            return
+        task.add_done_callback(lambda ended: self._deliver(ended, run))
+        timer = asyncio.get_running_loop().call_later(self._limits.late_seconds, self._abandon, task, run)
+        task.add_done_callback(lambda _: timer.cancel())
+
+    def _abandon(self, task: asyncio.Task[object] | None, run: _Run) -> None:
+        if task is not None and not task.done():
+            run.cancelled = True
+            task.cancel()
+
+    def _deliver(self, task: asyncio.Task[object], run: _Run) -> None:
+        """An answer after the deadline is evidence; that none came, or an exception, is not news."""
+        if run.on_late is None or task.cancelled() or isinstance(task.result(), _Raised):
+            return
+        outcome = self._judged(task, run)
+        if not _says_something(outcome):
+            return
+        try:
+            run.on_late(outcome)
+        except Exception:
+            _log.exception("a late outcome could not be recorded")
+
+
+@dataclass(slots=True)
+class _Run:
+    """One call under way. ``cancelled``: by us, so that its CancelledError is no fault of the plugin."""
+
+    scope: Scope
+    scrubber: Scrubber
+    on_late: OnLate | None = None
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    """What a plugin raised instead of answering, type and message."""
+
+    what: str
+    fault: AdapterFault | None = None
+
+
+async def _contained(action: Callable[[], Awaitable[object]], run: _Run) -> object:
+    """Everything a plugin can raise as a value, SystemExit included: it would end the loop, not only the task."""
+    try:
+        return await action()
+    except AdapterFault as fault:
+        return _Raised(sentence(fault), fault)
+    except asyncio.CancelledError:
+        if run.cancelled:
+            raise
+        return _Raised("CancelledError: nobody had cancelled it")
+    except BaseException as error:
+        return _Raised(sentence(error))
+
+
+def _says_something(outcome: Outcome) -> bool:
+    return outcome.sent is not Sent.LOST or bool(outcome.operation or outcome.request_ids or outcome.raw_sha256)
+
+
+def _described(answer: object, scrubber: Scrubber) -> ToolDescription:
+    if isinstance(answer, _Raised):
+        fault = answer.fault or AdapterFault("PLUGIN_RAISED", answer.what)
+        raise AdapterFault(fault.code, bounded(scrubber.text(str(fault)))) from None
+    if not isinstance(answer, ToolDescription):
+        raise AdapterFault("PLUGIN_ANSWER_INVALID", f"the plugin answered a {type(answer).__name__}")
+    try:
+        definition = scrubber.value(answer.definition)
+        canonical.canonical(definition)
+    except (canonical.NotCanonical, RecursionError) as error:
+        raise AdapterFault("DEFINITION_NOT_CANONICAL", bounded(scrubber.text(str(error)))) from None
+    version = bounded(scrubber.text(str(answer.server_version)), 256)
+    return replace(answer, server_version=version, definition=definition)

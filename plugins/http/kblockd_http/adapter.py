@@ -1,0 +1,145 @@
+"""One request an invocation over the guarded exchange; whatever goes wrong afterwards is LOST, before it NOT_SENT."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import httpx2
+
+from kblockd.domain import canonical
+from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
+from kblockd_http.classify import MISSING, Answer, at, outcome, polled
+from kblockd_http.request import NotSendable, build
+from kblockd_http.settings import Document, Settings, Template, Tool
+
+Json = Any
+
+_CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (httpx2.TimeoutException, "UPSTREAM_TIMEOUT"),
+    (httpx2.ConnectError, "CONNECT_FAILED"),
+    (httpx2.LocalProtocolError, "REQUEST_NOT_SENDABLE"),
+    (httpx2.TransportError, "CONNECTION_LOST"),
+)
+
+
+class HttpAdapter:
+    """Implements ``kblockd.upstream.adapter.Adapter``."""
+
+    def __init__(self, context: AdapterContext) -> None:
+        settings: Settings = context.settings
+        self._settings = settings
+        self._context = context
+        self._base = httpx2.URL(context.url)
+        if self._base.query:
+            raise ValueError("url must not carry a query; name query arguments in settings.tools")
+
+    async def describe(self, tool: str) -> ToolDescription:
+        """The request template with all that the configuration says of its answers, and the definition document."""
+        found = self._settings.tools.get(tool)
+        if found is None:
+            raise AdapterFault("TOOL_UNKNOWN", f"settings.tools of upstream {self._context.upstream} has no {tool}")
+        definition: dict[str, Json] = {"name": tool, "request": found.model_dump(mode="json")}
+        if self._settings.document is None:
+            return ToolDescription(tool, "", definition)
+        document = await self._document(self._settings.document)
+        definition["document"] = part = at(document, found.definition)
+        if part is MISSING:
+            raise AdapterFault("TOOL_UNKNOWN", f"the definition document has nothing at {found.definition}")
+        version = at(document, self._settings.document.version)
+        return ToolDescription(tool, version if isinstance(version, str) else "", definition)
+
+    async def read(self, call: Call) -> Outcome:
+        """A tool without effect."""
+        return await self._call(call)
+
+    async def invoke(self, call: Call) -> Outcome:
+        """The effect: one request."""
+        return await self._call(call)
+
+    async def lookup(self, call: Call) -> Outcome:
+        """A read tool that looks for an earlier call."""
+        return await self._call(call)
+
+    async def poll(self, operation: str, call: Call) -> Outcome:
+        """``tools.NAME.poll``; without it the work cannot be followed, and nothing is sent."""
+        tool = self._settings.tools.get(call.tool)
+        if tool is None or tool.poll is None:
+            return Outcome(Sent.NOT_SENT, code="POLL_NOT_CONFIGURED", detail=f"settings.tools.{call.tool} has no poll")
+        answer = await self._exchange(tool.poll, call, operation)
+        return answer if isinstance(answer, Outcome) else polled(tool, operation, answer)
+
+    async def cancel(self, operation: str, call: Call) -> Outcome:
+        """``tools.NAME.cancel``; what it answers proves nothing about the effect."""
+        tool = self._settings.tools.get(call.tool)
+        if tool is None or tool.cancel is None:
+            detail = f"settings.tools.{call.tool} has no cancel"
+            return Outcome(Sent.NOT_SENT, code="CANCEL_NOT_CONFIGURED", detail=detail)
+        answer = await self._exchange(tool.cancel, call, operation)
+        return (
+            answer
+            if isinstance(answer, Outcome)
+            else outcome(Tool(path=tool.cancel.path, accepted_statuses=()), answer)
+        )
+
+    async def close(self) -> None:
+        """Nothing is kept between calls."""
+
+    async def _call(self, call: Call) -> Outcome:
+        tool = self._settings.tools.get(call.tool)
+        if tool is None:
+            detail = f"settings.tools of upstream {self._context.upstream} has no {call.tool}"
+            return Outcome(Sent.NOT_SENT, code="TOOL_UNKNOWN", detail=detail)
+        answer = await self._exchange(tool, call, None)
+        return answer if isinstance(answer, Outcome) else outcome(tool, answer)
+
+    async def _exchange(self, template: Template, call: Call, operation: str | None) -> Answer | Outcome:
+        """The complete answer, or the outcome that there was none."""
+        try:
+            request = build(self._base, template, call, operation)
+        except (NotSendable, canonical.NotCanonical) as refused:
+            code = refused.code if isinstance(refused, NotSendable) else "ARGUMENT_NOT_SENDABLE"
+            return Outcome(Sent.NOT_SENT, code=code, detail=str(refused))
+        exchange = self._context.exchange(call.deadline)
+        exchange.mark()
+        try:
+            return await self._answer(exchange, request)
+        except httpx2.HTTPError as error:
+            return _failed(exchange, error)
+        finally:
+            await exchange.close()
+
+    async def _answer(self, exchange: Exchange, request: httpx2.Request) -> Answer:
+        response: httpx2.Response = await exchange.transport.handle_async_request(request)
+        try:
+            body = await response.aread()
+        finally:
+            await response.aclose()
+        headers = self._settings.request_ids.items()
+        ids = {name: response.headers[header] for name, header in headers if header in response.headers}
+        return Answer(response.status_code, body, ids)
+
+    async def _document(self, document: Document) -> Json:
+        exchange = self._context.exchange(math.inf)
+        url = self._base.copy_with(raw_path=document.path.encode())
+        try:
+            answer = await self._answer(exchange, httpx2.Request("GET", url, headers={"accept": "application/json"}))
+        except httpx2.HTTPError as error:
+            raise AdapterFault(exchange.tampered or _code(error), f"{document.path}: {error}") from None
+        finally:
+            await exchange.close()
+        if answer.status != 200:
+            raise AdapterFault(f"HTTP_{answer.status}", f"{document.path} answered {answer.status}")
+        try:
+            return canonical.parse(answer.body, max_bytes=len(answer.body))
+        except canonical.NotCanonical as error:
+            raise AdapterFault("DEFINITION_NOT_CANONICAL", f"{document.path}: {error}") from None
+
+
+def _failed(exchange: Exchange, error: httpx2.HTTPError) -> Outcome:
+    sent = Sent.NOT_SENT if exchange.bytes_written == 0 else Sent.LOST
+    return Outcome(sent, code=exchange.tampered or _code(error), detail=f"{type(error).__name__}: {error}")
+
+
+def _code(error: Exception) -> str:
+    return next((code for kind, code in _CODES if isinstance(error, kind)), "CONNECTION_LOST")

@@ -1,0 +1,109 @@
+"""The settings of an HTTP upstream, frozen; part of the definition that a person reviews and pins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+Pointer = Annotated[str, StringConstraints(pattern=r"^(/([^~/]|~[01])*)*$")]  # RFC 6901; "" is the whole answer
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$", max_length=1024)]
+Status = Annotated[int, Field(ge=200, le=599)]
+
+PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# Headers that decide about framing, routing or identity are the transport's and the credential's.
+RESERVED: Final = frozenset(
+    {
+        *("accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type"),
+        *("cookie", "expect", "host", "keep-alive", "proxy-authorization", "te", "trailer", "transfer-encoding"),
+        "upgrade",
+    }
+)
+_PATH: Final = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@/%-]|\{[A-Za-z_][A-Za-z0-9_]*\})*")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Template(_Frozen):
+    """One request. Arguments named in ``path`` or ``query`` go there, escaped; all others go into a JSON body.
+
+    A GET has no body, so there every other argument goes into the query.
+    """
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
+    path: str
+    query: tuple[str, ...] = ()
+    headers: Mapping[HeaderName, HeaderValue] = Field(default_factory=dict)
+
+    @field_validator("path")
+    @classmethod
+    def _is_path(cls, path: str) -> str:
+        if not _PATH.fullmatch(path):
+            raise ValueError("must start with / and hold only path characters and {argument}s")
+        if path.startswith("//") or any(segment in (".", "..") for segment in path.split("/")):
+            raise ValueError("must not hold // at the start, . or ..")
+        return path
+
+    @field_validator("headers")
+    @classmethod
+    def _not_reserved(cls, headers: Mapping[str, str]) -> Mapping[str, str]:
+        if taken := sorted(name for name in headers if name.lower() in RESERVED):
+            raise ValueError(f"{', '.join(taken)} cannot be set here; secrets belong into credentials")
+        return headers
+
+
+class Equals(_Frozen):
+    """A place in the answer and the value that must stand there."""
+
+    pointer: Pointer
+    equals: Any
+
+
+class Progress(_Frozen):
+    """While ``pointer`` of a poll's answer is one of ``running``, the work goes on."""
+
+    pointer: Pointer
+    running: tuple[Any, ...] = Field(min_length=1)
+
+
+class Tool(Template):
+    """One tool: its request, and what its answers mean.
+
+    ``success``: where a 2xx says in its body whether it worked (HTP-04). ``operation``: where an answer with one of
+    ``accepted_statuses`` names the work that goes on. ``not_executed_statuses``: error statuses by which this server
+    proves that it did nothing; without them an error proves nothing. ``description`` is what the reviewer reads,
+    ``definition`` the place in the document that describes this tool.
+    """
+
+    description: str = ""
+    definition: Pointer = ""
+    success: Equals | None = None
+    accepted_statuses: tuple[Status, ...] = (202,)
+    operation: Pointer | None = None
+    not_executed_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = ()
+    poll: Template | None = None
+    progress: Progress | None = None
+    cancel: Template | None = None
+
+
+class Document(_Frozen):
+    """A definition document (OpenAPI, say) on the upstream's own origin, read fresh with every ``describe``.
+
+    ``version`` points to its self-reported version.
+    """
+
+    path: str = Field(pattern=r"^/[^?#\s]*$")
+    version: Pointer = "/info/version"
+
+
+class Settings(_Frozen):
+    """``request_ids``: name to the answer's header that carries an identifier the upstream knows (R202)."""
+
+    tools: Mapping[str, Tool] = Field(default_factory=dict)
+    document: Document | None = None
+    request_ids: Mapping[str, HeaderName] = Field(default_factory=dict)

@@ -1,0 +1,157 @@
+"""What the end of a call proves. A pure function over notes; the table is mcp.md section 2, on the safe side of it.
+
+NOT_SENT   no byte of the POST left the process.
+REJECTED   the server says that it did not run the tool, in a form that only its front door uses: an unknown tool by
+           name, or (2026-07-28) a refused header or version with HTTP 400.
+ANSWERED   a complete result, or an error answer of which only the tool's contract can say what it means.
+LOST       everything else: no or half an answer, 404 and 5xx (a proxy or a session error may come after the effect,
+           MCP-02), internal errors, a task nobody claimed, a result that is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mcp_types import ErrorData
+
+from kblockd.upstream.adapter import Outcome, Sent
+from kblockd_mcp import output as outputs
+from kblockd_mcp.wire import CallNotes
+
+MAX_DETAIL_BYTES: Final = 2048
+INVALID_PARAMS: Final = -32602
+HEADER_MISMATCH: Final = -32020
+UNSUPPORTED_VERSION: Final = -32022
+# Crashed, timed out or cut off on its way: such an error does not end the tool.
+_UNFINISHED: Final = frozenset({-32603, -32700, -32000, -32001})
+_UNKNOWN_TOOL: Final = re.compile(r"unknown tool|tool\b.*\bnot found|no such tool", re.IGNORECASE | re.DOTALL)
+_CONTENT_TYPES: Final = ("application/json", "text/event-stream")
+_IDENTIFIER: Final = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known of one call when it ended."""
+
+    tool: str
+    modern: bool
+    bytes_written: int
+    call: CallNotes | None = None
+    failure: str = ""  # why the session failed before the call
+    result: Mapping[str, Any] | None = None
+    error: ErrorData | None = None
+    call_id: str = ""
+    session_id: str = ""
+    definition: Mapping[str, Any] = field(default_factory=dict)
+
+
+def outcome(known: Evidence) -> Outcome:
+    """Never raises."""
+    call = known.call
+    if call is None:
+        return Outcome(Sent.NOT_SENT, code=known.failure or "NOT_DISPATCHED")
+    if known.result is not None:
+        return _result(known, call, known.result)
+    if known.bytes_written == 0 and call.status is None:
+        return _end(known, Sent.NOT_SENT, call.failure or "NOT_DISPATCHED")
+    if call.failure or call.status is None:
+        return _end(known, Sent.LOST, call.failure or "NO_ANSWER", _said(known.error))
+    return _refusal(known, call.status)
+
+
+def _result(known: Evidence, call: CallNotes, result: Mapping[str, Any]) -> Outcome:
+    kind = result.get("resultType", "complete")
+    if kind == "input_required":
+        return _end(known, Sent.ANSWERED, "INPUT_REQUIRED", "the tool asks for input, which is never given", error=True)
+    if kind == "task" or ("task" in result and "content" not in result):
+        task = result.get("taskId") or (result.get("task") or {}).get("taskId")
+        ids = {"task": _identifier(str(task))} if task else {}
+        return _end(known, Sent.LOST, "TASK_UNSUPPORTED", "the work may go on", ids=ids)
+    is_error = result.get("isError", False)
+    if kind != "complete":
+        return _end(known, Sent.LOST, "RESULT_TYPE_UNKNOWN", f"resultType {kind!r}")
+    if not isinstance(is_error, bool) or not isinstance(result.get("content", []), list):
+        return _end(known, Sent.LOST, "RESULT_MALFORMED", "isError or content has a wrong type")
+    if "content" not in result and "structuredContent" not in result:
+        return _end(known, Sent.LOST, "RESULT_MALFORMED", "neither content nor structuredContent")
+    code = "TOOL_ERROR" if is_error else outputs.fault(result, known.definition)
+    return _end(known, Sent.ANSWERED, code, error=is_error, output=outputs.extract(result))
+
+
+def _refusal(known: Evidence, status: int) -> Outcome:
+    """An answer without a result: the HTTP status first, since the SDK makes up JSON-RPC errors for it."""
+    error = known.error
+    if status >= 500 or status in (404, 408) or status == 202 or status < 200 or 300 <= status < 400:
+        return _end(known, Sent.LOST, f"HTTP_{status}", _said(error))
+    if error is None:
+        return _end(known, Sent.LOST, "NO_ANSWER")
+    if status < 300 and known.call is not None and known.call.content_type not in _CONTENT_TYPES:
+        return _end(known, Sent.LOST, "CONTENT_TYPE", known.call.content_type)
+    rejected = _rejection(known, error, status)
+    if rejected:
+        return _end(known, Sent.REJECTED, rejected, _said(error))
+    if error.code in _UNFINISHED and status < 300:
+        return _end(known, Sent.LOST, f"RPC_ERROR_{abs(error.code)}", _said(error))
+    code = f"RPC_ERROR_{abs(error.code)}" if status < 300 else f"HTTP_{status}"
+    return _end(known, Sent.ANSWERED, code, _said(error), error=True)
+
+
+def _rejection(known: Evidence, error: ErrorData, status: int) -> str:
+    if error.code == INVALID_PARAMS and known.tool in error.message and _UNKNOWN_TOOL.search(error.message):
+        return "TOOL_UNKNOWN"
+    if known.modern and status == 400 and error.code in (HEADER_MISMATCH, UNSUPPORTED_VERSION):
+        return "HEADER_MISMATCH" if error.code == HEADER_MISMATCH else "VERSION_UNSUPPORTED"
+    return ""
+
+
+def _end(
+    known: Evidence,
+    sent: Sent,
+    code: str,
+    detail: str = "",
+    *,
+    error: bool = False,
+    output: Any = None,
+    ids: Mapping[str, str] | None = None,
+) -> Outcome:
+    call = known.call
+    digest = call.sha256.hexdigest() if call is not None and call.status is not None else ""
+    return Outcome(
+        sent,
+        output=output,
+        is_error=error,
+        code=code,
+        detail=cut(detail),
+        raw_sha256=digest,
+        request_ids={**_request_ids(known), **(ids or {})},
+    )
+
+
+def _request_ids(known: Evidence) -> dict[str, str]:
+    """Protocol identifiers for the ledger (R202). A session id can open a session, so only its digest is kept."""
+    found = {"jsonrpc": _identifier(known.call_id)}
+    if known.session_id:
+        found["session_sha256"] = hashlib.sha256(known.session_id.encode()).hexdigest()
+    if known.call is not None and known.call.http_request_id:
+        found["http"] = _identifier(known.call.http_request_id)
+    return {name: value for name, value in found.items() if value}
+
+
+def _identifier(text: str) -> str:
+    """As it is when it is short and printable, else its digest: the ledger takes no free text."""
+    if not text or _IDENTIFIER.fullmatch(text):
+        return text
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _said(error: ErrorData | None) -> str:
+    return f"{error.code}: {error.message}" if error is not None else ""
+
+
+def cut(detail: str) -> str:
+    """At most ``MAX_DETAIL_BYTES`` of UTF-8 (OUT-04)."""
+    return detail.encode("utf-8", "replace")[:MAX_DETAIL_BYTES].decode("utf-8", "ignore")

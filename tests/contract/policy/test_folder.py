@@ -1,0 +1,149 @@
+"""The watched folder: what is settled is checked, recorded and swapped; what is broken is refused once, loudly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kblockd.policy.bundle import Bundle
+from kblockd.policy.embedded import EmbeddedEngine
+from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.reload import PolicyFolder
+from tests.contract.policy.support import ALLOW_REFUND, TickClock, deciding, embedded, files, write
+
+CHANGED = deciding(ALLOW_REFUND)
+BROKEN = files(decision="package kblock.decision\nx := {")
+
+
+class Watched:
+    """A folder, its engine, and what the callbacks saw."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+        self.clock = TickClock()
+        self.engine: EmbeddedEngine = embedded()
+        self.activated: list[tuple[str, str]] = []
+        self.refused: list[PolicyRefused] = []
+        self.failures: list[Exception] = []
+        self.folder = PolicyFolder(
+            self.engine,
+            folder,
+            self.clock,
+            interval_seconds=2.0,
+            on_activated=self._activate,
+            on_refused=self._refuse,
+        )
+
+    async def _activate(self, bundle: Bundle) -> None:
+        if self.failures:
+            raise self.failures.pop()
+        self.activated.append((bundle.revision, self.engine.status().revision))
+
+    async def _refuse(self, error: PolicyRefused) -> None:
+        self.refused.append(error)
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+    """After the first load, with the watch running."""
+    it = Watched(write(tmp_path / "policy", files()))
+    assert await it.folder.reload()
+    task = asyncio.create_task(it.folder.run())
+    await it.clock.asleep()
+    try:
+        yield it
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await it.engine.close()
+
+
+async def test_first_load_is_an_activation(watched: Watched) -> None:
+    revision = watched.engine.status().revision
+    assert watched.activated == [(revision, "")]
+
+
+async def test_unchanged_folder_is_left_alone(watched: Watched) -> None:
+    for _ in range(3):
+        await watched.clock.tick()
+    assert len(watched.activated) == 1
+
+
+async def test_change_is_activated_once_it_is_settled(watched: Watched) -> None:
+    old = watched.engine.status().revision
+    write(watched.path, CHANGED)
+    await watched.clock.tick()
+    assert watched.engine.status().revision == old
+    await watched.clock.tick()
+    new = watched.engine.status().revision
+    assert new == Bundle.of(CHANGED).revision
+    assert watched.activated[1:] == [(new, old)]
+    await watched.clock.tick()
+    assert len(watched.activated) == 2
+
+
+async def test_pol_05_broken_change_is_refused_once_and_the_old_one_stays(watched: Watched) -> None:
+    old = watched.engine.status().revision
+    write(watched.path, BROKEN)
+    for _ in range(4):
+        await watched.clock.tick()
+    assert len(watched.refused) == 1
+    assert watched.refused[0].faults[0].file == "decision.rego"
+    assert watched.refused[0].revision == Bundle.of(BROKEN).revision
+    assert watched.engine.status().revision == old
+    assert "decision.rego:2" in watched.engine.status().last_error
+    write(watched.path, files())
+    for _ in range(2):
+        await watched.clock.tick()
+    assert watched.engine.status().last_error == ""
+    assert len(watched.activated) == 1
+
+
+async def test_folder_that_disappears_is_refused_once(watched: Watched) -> None:
+    for path in watched.path.iterdir():
+        path.unlink()
+    watched.path.rmdir()
+    for _ in range(4):
+        await watched.clock.tick()
+    assert len(watched.refused) == 1
+    assert watched.engine.status().ready
+
+
+async def test_activation_that_could_not_be_recorded_is_tried_again(watched: Watched) -> None:
+    old = watched.engine.status().revision
+    watched.failures.append(OSError("no space"))
+    write(watched.path, CHANGED)
+    for _ in range(2):
+        await watched.clock.tick()
+    assert watched.engine.status().revision == old
+    assert watched.engine.status().last_error
+    await watched.clock.tick()
+    assert watched.engine.status().revision == Bundle.of(CHANGED).revision
+    assert watched.engine.status().last_error == ""
+
+
+async def test_explicit_reload_does_not_wait(watched: Watched) -> None:
+    write(watched.path, CHANGED)
+    assert await watched.folder.reload()
+    assert watched.engine.status().revision == Bundle.of(CHANGED).revision
+    write(watched.path, BROKEN)
+    assert not await watched.folder.reload()
+    assert len(watched.refused) == 1
+
+
+async def test_reload_of_what_is_in_force_activates_nothing(watched: Watched) -> None:
+    assert await watched.folder.reload()
+    assert len(watched.activated) == 1
+
+
+async def test_missing_at_the_start_leaves_nothing_ready(tmp_path: Path) -> None:
+    it = Watched(tmp_path / "nowhere")
+    assert not await it.folder.reload()
+    assert not it.engine.status().ready
+    assert "nowhere" in it.engine.status().last_error
+    await it.engine.close()

@@ -1,0 +1,171 @@
+"""Which addresses are connected to, with real sockets and a resolver that lies."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from collections.abc import Sequence
+
+import httpcore2
+import httpx2
+import pytest
+
+from kblockd.upstream.address_guard import AddressGuard, AddressRefused, is_global_unicast, normalised
+from kblockd.upstream.exchange import Guard, Origin
+from tests.contract.adapters.http_fixture import RestApp
+from tests.upstreams.misbehaving import MisbehavingServer
+
+LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"),)
+
+REFUSED = [
+    "127.0.0.1",
+    "127.8.8.8",
+    "10.1.2.3",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "0.0.0.0",
+    "224.0.0.1",
+    "240.0.0.1",
+    "255.255.255.255",
+    "192.0.2.1",
+    "198.18.0.1",
+    "::1",
+    "::",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fc00::1",
+    "fd00:ec2::254",
+    "fec0::1",
+    "ff02::1",
+    "2001:db8::1",
+    "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1",
+    "::ffff:169.254.169.254",
+    "::7f00:1",
+    "64:ff9b::7f00:1",
+    "64:ff9b::a9fe:a9fe",
+    "2002:7f00:1::",
+    "2002:a00:1::",
+]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_r626_only_global_unicast_by_default(text: str) -> None:
+    """R626, R076: private, local, shared, reserved, mapped and tunnelled addresses are not."""
+    assert not is_global_unicast(normalised(text))
+
+
+@pytest.mark.parametrize("text", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "::ffff:8.8.8.8"])
+def test_global_unicast_is_allowed(text: str) -> None:
+    """What the Internet routes."""
+    assert is_global_unicast(normalised(text))
+
+
+def _answers(*rounds: Sequence[str]) -> tuple[AddressGuard, list[int]]:
+    """A guard whose name answers differently each time; the list counts the questions."""
+    asked: list[int] = []
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        asked.append(port)
+        return rounds[min(len(asked), len(rounds)) - 1]
+
+    return AddressGuard(resolve=resolve), asked
+
+
+async def test_htp_10_a_name_that_turns_to_loopback_is_refused_at_connect() -> None:
+    """HTP-10: public when it was checked, loopback when it is connected to; nothing reaches the listener."""
+    with MisbehavingServer(RestApp()) as server:
+        guard, asked = _answers(["8.8.8.8"], ["127.0.0.1"])
+        deadline = time.monotonic() + 10
+        assert await guard.check("rebind.example", server.port, deadline) == ("8.8.8.8",)
+        with pytest.raises(AddressRefused):
+            await guard.connect("rebind.example", server.port, deadline)
+        assert len(asked) == 2
+        assert server.accepted == 0
+
+
+async def test_htp_10_the_checked_address_is_the_one_connected_to() -> None:
+    """One question a connection: the socket goes to the literal that was checked, not to the name again."""
+    with MisbehavingServer(RestApp()) as server:
+        asked = 0
+
+        async def resolve(host: str, port: int) -> Sequence[str]:
+            nonlocal asked
+            asked += 1
+            return ["127.0.0.1"] if asked == 1 else ["127.0.0.99"]
+
+        guard = AddressGuard(LOOPBACK, resolve=resolve)
+        stream = await guard.connect("name.that.does.not.exist.invalid", server.port, time.monotonic() + 10)
+        assert stream.get_extra_info("server_addr")[0] == "127.0.0.1"
+        assert asked == 1
+        await stream.aclose()
+
+
+async def test_one_forbidden_answer_refuses_the_name() -> None:
+    """Mixed answers are how a rebinding looks."""
+    guard, _ = _answers(["8.8.8.8", "127.0.0.1"])
+    with pytest.raises(AddressRefused, match="allow_addresses"):
+        await guard.check("mixed.example", 443, time.monotonic() + 10)
+
+
+async def test_an_allow_list_replaces_the_default() -> None:
+    """R627: with allow_addresses only those networks, public ones included; IPv4-mapped counts as IPv4."""
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return [host]
+
+    guard = AddressGuard(LOOPBACK, resolve=resolve)
+    deadline = time.monotonic() + 10
+    assert await guard.check("::ffff:127.0.0.1", 80, deadline) == ("127.0.0.1",)
+    for refused in ("8.8.8.8", "::1", "10.0.0.1"):
+        with pytest.raises(AddressRefused):
+            await guard.check(refused, 80, deadline)
+
+
+async def test_the_next_address_is_tried_and_nobody_listening_is_a_connect_error() -> None:
+    """Connecting has no effect, so addresses are tried in turn within one deadline."""
+    with MisbehavingServer(RestApp()) as server:
+
+        async def resolve(host: str, port: int) -> Sequence[str]:
+            return ["127.0.0.2", "127.0.0.1"]  # the server listens on 127.0.0.1 only
+
+        guard = AddressGuard(LOOPBACK, resolve=resolve)
+        stream = await guard.connect("two.example", server.port, time.monotonic() + 10)
+        assert stream.get_extra_info("server_addr")[0] == "127.0.0.1"
+        await stream.aclose()
+
+    with pytest.raises(httpcore2.ConnectError):
+        await guard.connect("two.example", server.port, time.monotonic() + 10)
+
+
+async def test_a_hanging_resolver_ends_at_the_deadline() -> None:
+    """R179: resolving is part of the exchange."""
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        await asyncio.Event().wait()
+        return []
+
+    with pytest.raises(httpcore2.ConnectTimeout):
+        await AddressGuard(resolve=resolve).check("slow.example", 443, time.monotonic() + 0.1)
+
+
+@pytest.mark.parametrize("host", ["0x7f.1", "2130706433", "127.1", "0177.0.0.1", "localhost"])
+async def test_other_spellings_of_loopback_are_refused(host: str) -> None:
+    """What the resolver makes of a spelling is what is checked."""
+    with pytest.raises(httpcore2.ConnectError):
+        await AddressGuard().check(host, 80, time.monotonic() + 10)
+
+
+async def test_the_exchange_says_why() -> None:
+    """The adapter learns ADDRESS_REFUSED, and that no byte was sent."""
+    with MisbehavingServer(RestApp()) as server:
+        guard = Guard(Origin("http", "127.0.0.1", server.port), AddressGuard().connect, None, 1 << 20)
+        exchange = guard.exchange(time.monotonic() + 10)
+        request = httpx2.Request("GET", f"http://127.0.0.1:{server.port}/")
+        with pytest.raises(httpx2.ConnectError):
+            await exchange.transport.handle_async_request(request)
+        assert (exchange.tampered, exchange.bytes_written, server.accepted) == ("ADDRESS_REFUSED", 0, 0)
+        await exchange.close()

@@ -1,0 +1,87 @@
+"""Where Authorization values come from, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kblockd.upstream.credentials import Credential, CredentialFault
+
+VALUE = b"Bearer abcdefgh.ijkl"
+
+
+def _file(folder: Path, value: bytes, mode: int = 0o600) -> Credential:
+    path = folder / "credential"
+    path.write_bytes(value)
+    path.chmod(mode)
+    return Credential(f"file:{path}")
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_a_file_is_read_with_or_without_a_last_line_end(tmp_path: Path, end: bytes) -> None:
+    """Editors add one."""
+    assert _file(tmp_path, VALUE + end).read() == VALUE
+
+
+def test_none_and_the_environment() -> None:
+    """R624: only the variable that the configuration names."""
+    assert Credential("none").read({}) is None
+    assert Credential("env:PAY").read({"PAY": VALUE.decode()}) == VALUE
+    with pytest.raises(CredentialFault) as fault:
+        Credential("env:PAY").read({"OTHER": VALUE.decode()})
+    assert fault.value.code == "CREDENTIAL_UNREADABLE"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o777])
+def test_r640_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    """R640: group and world have no bit at all."""
+    with pytest.raises(CredentialFault, match="chmod 600") as fault:
+        _file(tmp_path, VALUE, mode).read()
+    assert fault.value.code == "CREDENTIAL_UNREADABLE"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"short",
+        b"Bearer abc\ndef ghijk",
+        b"Bearer abc\r\nX-Injected: 1",
+        b"Bearer abc\x00defgh",
+        b"Bearer abc\x7fdefgh",
+        b"Bearer\tabcdefgh",
+        b" Bearer abcdefgh",
+        b"Bearer abcdefgh ",
+        b"Bearer  abcdefgh",
+        "Bearer äöüäöü".encode(),
+        b"Bearer abcdefgh\n\n",
+        b"B" * 9000,
+    ],
+)
+def test_values_that_could_break_a_header_are_refused_without_showing_them(tmp_path: Path, value: bytes) -> None:
+    """No control characters, no second line, nothing too short to be scrubbed; the fault does not quote the value."""
+    with pytest.raises(CredentialFault) as fault:
+        _file(tmp_path, value).read()
+    assert fault.value.code == "CREDENTIAL_INVALID"
+    assert "abc" not in str(fault.value)
+
+
+def test_what_is_no_regular_file_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    """A FIFO, a folder, nothing."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo, 0o600)
+    for path in (fifo, tmp_path, tmp_path / "absent"):
+        with pytest.raises(CredentialFault) as fault:
+            Credential(f"file:{path}").read()
+        assert fault.value.code == "CREDENTIAL_UNREADABLE"
+
+
+def test_r632_the_value_is_nowhere_kept(tmp_path: Path) -> None:
+    """R631, R632: read again each time; the reference shows no value."""
+    credential = _file(tmp_path, VALUE)
+    assert credential.read() == VALUE
+    assert "abcdefgh" not in repr(credential)
+    (tmp_path / "credential").write_bytes(b"Bearer rotated-value")
+    assert credential.read() == b"Bearer rotated-value"

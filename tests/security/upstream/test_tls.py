@@ -1,0 +1,119 @@
+"""TLS towards an upstream: authorities, names and pinned keys, with real handshakes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import ssl
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import httpx2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from kblockd.upstream.address_guard import AddressGuard
+from kblockd.upstream.exchange import Guard, GuardedExchange, Origin
+from kblockd.upstream.tls import make_context, spki_sha256
+from tests.contract.adapters.http_fixture import RestApp
+from tests.upstreams.misbehaving import MisbehavingServer
+
+
+class Server:
+    """A self-signed certificate for ``upstream.example`` and a server that shows it."""
+
+    def __init__(self, folder: Path, name: str = "upstream.example") -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        now = dt.datetime.now(dt.UTC)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        pem = certificate.public_bytes(serialization.Encoding.PEM)
+        secret = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        self.ca_file = folder / f"{name}.pem"
+        self.ca_file.write_bytes(pem + secret)
+        self.pin = spki_sha256(certificate.public_bytes(serialization.Encoding.DER))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.ca_file)
+        self.http = MisbehavingServer(RestApp(), tls=context)
+
+    def exchange(
+        self, trusted: str | None, pins: Collection[str] = (), host: str = "upstream.example"
+    ) -> GuardedExchange:
+        async def resolve(name: str, port: int) -> list[str]:
+            return ["127.0.0.1"]
+
+        address_guard = AddressGuard([ipaddress.ip_network("127.0.0.0/8")], resolve=resolve)
+        guard = Guard(
+            Origin("https", host, self.http.port), address_guard.connect, make_context(trusted), 1 << 20, pins
+        )
+        return guard.exchange(time.monotonic() + 20)
+
+    def request(self, host: str = "upstream.example") -> httpx2.Request:
+        return httpx2.Request("POST", f"https://{host}:{self.http.port}/", content=b"{}")
+
+
+async def test_the_name_is_verified_although_the_address_is_connected_to(tmp_path: Path) -> None:
+    """SNI and host stay the name."""
+    server = Server(tmp_path)
+    with server.http:
+        exchange = server.exchange(str(server.ca_file), [server.pin])
+        response = await exchange.transport.handle_async_request(server.request())
+        await response.aread()
+        assert response.status_code == 201
+        assert server.http.calls[0].headers["host"] == f"upstream.example:{server.http.port}"
+        assert exchange.bytes_written > 0
+        await exchange.close()
+
+
+@pytest.mark.parametrize("case", ["unknown authority", "other name", "other key"])
+async def test_a_handshake_that_fails_sends_nothing(tmp_path: Path, case: str) -> None:
+    """Before any byte of the request: provably not sent."""
+    server = Server(tmp_path)
+    other = Server(tmp_path, "other.example")
+    with server.http, other.http:
+        host = "elsewhere.example" if case == "other name" else "upstream.example"
+        trusted = other.ca_file if case == "unknown authority" else server.ca_file
+        pins = [other.pin] if case == "other key" else []
+        exchange = server.exchange(str(trusted), pins, host)
+        with pytest.raises(httpx2.ConnectError):
+            await exchange.transport.handle_async_request(server.request(host))
+        assert exchange.bytes_written == 0
+        assert exchange.tampered == ("TLS_PIN_MISMATCH" if case == "other key" else "")
+        assert server.http.requests == []
+        await exchange.close()
+
+
+def test_system_authorities_by_default_and_no_key_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Verification is on, old versions are off, and the environment cannot have session keys written down."""
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
+    context = make_context()
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert context.keylog_filename is None
+
+
+def test_an_unreadable_ca_file_is_an_os_error(tmp_path: Path) -> None:
+    """The catalog turns it into a refused start."""
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    for path in (broken, tmp_path / "absent.pem"):
+        with pytest.raises(OSError, match=r".+"):
+            make_context(str(path))

@@ -1,0 +1,133 @@
+"""Checkpoints and proofs as they are served, over a real store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kblockd.ledger import checkpoint, merkle, tlog_proof
+from kblockd.ledger.ledger import Entry, Ledger
+from kblockd.ledger.merkle import MerkleTree
+from kblockd.store.rocks import RocksStore
+from tests.contract.store.backends import Gate
+from tests.contract.store.folding import fold, put, record
+from tests.unit.ledger import naive
+from tests.unit.ledger.keys import TestSigner
+
+ORIGIN = "kblockd.example/prod/1"
+SIGNER = TestSigner(1)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, gate: Gate) -> AsyncIterator[RocksStore]:
+    opened = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), failpoints=gate, ballast_bytes=0)
+    yield opened
+    gate.release()
+    await opened.close()
+
+
+@pytest.fixture
+def ledger(store: RocksStore) -> Ledger:
+    return Ledger(store, ORIGIN, lambda: [SIGNER])
+
+
+async def append(store: RocksStore, count: int) -> list[bytes]:
+    """So many records; all leaves so far."""
+    for _ in range(count):
+        size = store.size()
+        key = ("thing", "a" if size % 2 else "b")
+        await (await store.commit([], [record(put(key, n=size), aux=b"aux %d" % size)])).durable()
+    leaves = []
+    for index in range(store.size()):
+        found = await store.leaf(index)
+        assert found is not None
+        leaves.append(found.leaf)
+    return leaves
+
+
+async def test_every_record_has_a_proof_under_the_newest_checkpoint(store: RocksStore, ledger: Ledger) -> None:
+    leaves = await append(store, 21)
+    for index, leaf in enumerate(leaves):
+        proof = await ledger.proof(index)
+        head = tlog_proof.parse(proof.text()).verify(leaf, ORIGIN, [SIGNER.public_key])
+        assert (head.size, head.root) == (21, naive.mth(leaves))
+
+
+async def test_checkpoints_are_consistent_with_all_that_came_before(store: RocksStore, ledger: Ledger) -> None:
+    heads = [(await ledger.checkpoint()).head]
+    assert (heads[0].size, heads[0].root) == (0, merkle.EMPTY_ROOT)
+    for step in (1, 1, 3, 8, 4):
+        await append(store, step)
+        signed = await ledger.checkpoint()
+        assert checkpoint.verify(signed.note, ORIGIN, [SIGNER.public_key]) == signed.head
+        assert signed.head.root == store.head().root
+        heads.append(signed.head)
+    for old in heads:
+        for new in heads:
+            if old.size <= new.size:
+                proof = await ledger.consistency(old.size, new.size)
+                merkle.verify_consistency(old.size, old.root, new.size, new.root, proof)
+
+
+async def test_a_checkpoint_covers_only_what_is_durable(store: RocksStore, ledger: Ledger, gate: Gate) -> None:
+    """Evidence, Ledger: signed only over what the synced head file holds."""
+    leaves = await append(store, 5)
+    gate.hold()
+    ticket = await store.commit([], [record(), record()], label="held")
+    await asyncio.sleep(0.01)
+    signed = await ledger.checkpoint()
+    assert (signed.head.size, signed.head.root) == (5, naive.mth(leaves))
+    for use in (ledger.root(6), ledger.inclusion(5, 6), ledger.consistency(5, 6), ledger.read_all([5])):
+        with pytest.raises(ValueError, match=r"durable|not in the ledger"):
+            await use
+    with pytest.raises(ValueError, match="not in a tree"):
+        await ledger.proof(5)
+    gate.release()
+    await ticket.durable()
+    assert (await ledger.checkpoint()).head.size == 7
+
+
+async def test_a_checkpoint_is_signed_once_a_size_and_key(store: RocksStore) -> None:
+    class Counting(TestSigner):
+        signed = 0
+
+        def sign(self, message: bytes) -> bytes:
+            self.signed += 1
+            return super().sign(message)
+
+    one, two = Counting(1), Counting(2)
+    active = [one]
+    ledger = Ledger(store, ORIGIN, lambda: active)
+    first = await ledger.checkpoint()
+    assert await ledger.checkpoint() is first
+    await append(store, 1)
+    assert (await ledger.checkpoint()).head.size == 1
+    assert one.signed == 2
+    active.append(two)
+    rotating = await ledger.checkpoint()
+    for key in (one.public_key, two.public_key):
+        assert checkpoint.verify(rotating.note, ORIGIN, [key]).size == 1
+
+
+async def test_records_are_read_in_order_and_by_the_rows_that_list_them(store: RocksStore, ledger: Ledger) -> None:
+    leaves = await append(store, 9)
+    entries = await ledger.read(4, limit=3)
+    assert entries == [Entry(i, leaves[i], b"aux %d" % i) for i in (4, 5, 6)]
+    assert [e.index for e in await ledger.read(7)] == [7, 8]
+    assert await ledger.read(9) == []
+    assert [e.index for e in await ledger.read_rows(("thing", "a"))] == [1, 3, 5, 7]
+    assert [e.index for e in await ledger.read_rows(("thing", "a"), ("thing", "b"))] == list(range(9))
+    assert await ledger.read_rows(("thing", "none")) == []
+
+
+async def test_an_origin_that_cannot_name_a_key_is_refused(store: RocksStore) -> None:
+    with pytest.raises(ValueError, match="key name"):
+        Ledger(store, "my log", lambda: [SIGNER])

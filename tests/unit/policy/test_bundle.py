@@ -1,0 +1,95 @@
+"""Reading a folder: what counts, what is refused, and with which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kblockd.policy import bundle
+from kblockd.policy.faults import Fault, PolicyRefused
+
+MODULE = "package a\n"
+
+
+def refusal(folder: Path) -> Fault:
+    with pytest.raises(PolicyRefused) as raised:
+        bundle.read(folder)
+    return raised.value.faults[0]
+
+
+def test_rego_files_below_the_folder_and_data_in_it(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.rego").write_text(MODULE)
+    (tmp_path / "sub" / "b.rego").write_text(MODULE)
+    (tmp_path / "README.md").write_text("not a policy")
+    (tmp_path / "data.yaml").write_text("limits: {refund: '25.00', on: 3}\n")
+    found = bundle.read(tmp_path)
+    assert list(found.modules) == ["a.rego", "sub/b.rego"]
+    assert found.data == {"limits": {"refund": "25.00", "on": 3}}
+
+
+def test_text_beside_the_policies_is_not_part_of_the_revision(tmp_path: Path) -> None:
+    (tmp_path / "a.rego").write_text(MODULE)
+    before = bundle.read(tmp_path).revision
+    (tmp_path / "README.md").write_text("changed")
+    assert bundle.read(tmp_path).revision == before
+    (tmp_path / "a.rego").write_text(MODULE + "# changed\n")
+    assert bundle.read(tmp_path).revision != before
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    assert "no .rego file" in refusal(tmp_path / "nowhere").message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.rego", b"package a\xff\n", "not UTF-8 at byte 9"),
+        ("a.rego", b"package a\0\n", "NUL"),
+        ("data.json", b'{"a": 1, "a": 2}', "stands twice"),
+        ("data.json", b"[]", "must be an object"),
+        ("data.json", b'{"a": 9007199254740993}', "beyond 2^53-1"),
+        ("data.json", b'{"a": NaN}', "NaN"),
+        ("data.yaml", b"a: [", "expected"),
+        ("data.yaml", b"a: 1\na: 2", "duplicate"),
+        ("data.yaml", b"a: 2026-01-01", "not JSON serializable"),
+        ("data.yaml", b"a: .nan", "not JSON compliant"),
+        ("data.yaml", b"a: !!python/object:os.system x", "constructor"),
+    ],
+)
+def test_broken_file_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / "z.rego").write_text(MODULE)
+    (tmp_path / name).write_bytes(content)
+    fault = refusal(tmp_path)
+    assert fault.file == name
+    assert message in fault.message
+    assert fault.next_step
+
+
+def test_two_documents_or_one_below(tmp_path: Path) -> None:
+    (tmp_path / "a.rego").write_text(MODULE)
+    (tmp_path / "data.json").write_text("{}")
+    (tmp_path / "data.yaml").write_text("{}")
+    assert refusal(tmp_path).file == "data.yaml"
+    (tmp_path / "data.yaml").unlink()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "data.json").write_text("{}")
+    assert refusal(tmp_path).file == "sub/data.json"
+
+
+def test_folder_named_like_a_policy(tmp_path: Path) -> None:
+    (tmp_path / "a.rego").mkdir()
+    assert "cannot be read" in refusal(tmp_path).message
+
+
+def test_too_much(tmp_path: Path) -> None:
+    (tmp_path / "a.rego").write_text("#" * (bundle.MAX_BYTES + 1))
+    assert "bytes" in refusal(tmp_path).message
+
+
+def test_fault_reads_as_file_line_column_message_and_step() -> None:
+    fault = Fault("a.rego", 3, 7, "wrong", "correct it")
+    assert str(fault) == "a.rego:3:7: wrong; correct it"
+    assert str(Fault("a.rego", 0, 0, "wrong", "correct it")) == "a.rego: wrong; correct it"
+    assert Fault.from_json(fault.to_json()) == fault

@@ -1,0 +1,159 @@
+"""A failed write or flush is neither yes nor no, and the store answers nothing after it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kblockd.domain.failpoints import FailpointError
+from kblockd.ledger.merkle import MerkleTree
+from kblockd.store import opening
+from kblockd.store.head import Head, HeadFile
+from kblockd.store.protocol import Absent, Key, StoreFailed
+from kblockd.store.rocks import RocksStore
+from tests.contract.store.folding import fold, put, record
+
+A: Key = ("thing", "a")
+
+
+class Failing:
+    """Fails one point, as soon as it may; the others are noted."""
+
+    def __init__(self, point: str) -> None:
+        self._point = point
+        self.reached: list[str] = []
+        self.there = threading.Event()
+        self.go_on = threading.Event()
+
+    async def reach(self, point: str) -> None:
+        raise AssertionError(point)
+
+    def reach_blocking(self, point: str) -> None:
+        self.reached.append(point)
+        if point == self._point:
+            self.there.set()
+            assert self.go_on.wait(60)
+            raise FailpointError(point)
+
+
+class FailingTree(MerkleTree):
+    """Fails before anything is written."""
+
+    def append(self, first_index: int, leaves: Sequence[bytes]) -> list[tuple[Key, bytes]]:
+        if first_index:
+            raise ValueError("no more")
+        return super().append(first_index, leaves)
+
+
+async def opened(folder: Path, **options: Any) -> RocksStore:
+    arguments: dict[str, Any] = {"fold": fold, "tree": MerkleTree(), "ballast_bytes": 0, **options}
+    return await RocksStore.open(folder, **arguments)
+
+
+async def refused(call: Callable[[], Any]) -> StoreFailed:
+    with pytest.raises(StoreFailed) as raised:
+        await call()
+    return raised.value
+
+
+@pytest.mark.parametrize("place", ["written", "flushed", "headed"])
+async def test_led_17_members_learn_unknown_and_queued_commits_a_definite_no(tmp_path: Path, place: str) -> None:
+    """Design section 4, *A failed write or flush*. Nothing goes on as if the record were there."""
+    reasons: list[str] = []
+    points = Failing(f"10.mark_sent:{place}")
+    store = await opened(tmp_path, failpoints=points, on_failure=reasons.append)
+    await (await store.commit([], [record(put(("thing", "before"), n=0))], label="03.decide")).durable()
+    one = await store.commit([], [record(put(A, n=1))], label="10.mark_sent")
+    two = await store.commit([], [record(put(("thing", "b"), n=1))])
+    reader = asyncio.create_task(store.get(A))
+    loser = asyncio.create_task(store.commit([Absent(A)], [record()]))
+    await asyncio.to_thread(points.there.wait)
+    queued = await store.commit([], [record(put(("thing", "c"), n=1))])
+    await asyncio.sleep(0)
+    still_open = await store.commit([], [record(put(("thing", "d"), n=1))])
+    points.go_on.set()
+    assert (await refused(one.durable)).unknown
+    assert (await refused(two.durable)).unknown
+    assert not (await refused(queued.durable)).unknown
+    assert not (await refused(still_open.durable)).unknown
+    assert (await refused(one.durable)).unknown
+    # For those who only read, no commit of theirs is in question.
+    for task in (reader, loser):
+        with pytest.raises(StoreFailed) as raised:
+            await task
+        assert not raised.value.unknown
+    await _answers_nothing(store)
+    assert reasons == [f"FailpointError: 10.mark_sent:{place}"]
+    assert store.size() == 1
+    await store.close()
+    await store.close()
+    # The next start decides from disk: the group was written, so it is there.
+    again = await opened(tmp_path)
+    assert not again.clean
+    assert again.size() == 3
+    assert await again.get(("thing", "c")) is None
+    await again.close()
+
+
+async def _answers_nothing(store: RocksStore) -> None:
+    for call in (
+        lambda: store.get(("thing", "before")),
+        lambda: store.scan(("thing",)),
+        lambda: store.payload(("payload", "x", "y")),
+        lambda: store.leaf(0),
+        lambda: store.raw(("node", 0, 0)),
+        lambda: store.commit([], [record()]),
+        lambda: store.delete_payload(("payload", "x", "y")),
+        lambda: store.backup("/nonexistent"),
+    ):
+        assert not (await refused(call)).unknown
+
+
+async def test_a_failure_before_the_write_is_a_definite_no(tmp_path: Path) -> None:
+    reasons: list[str] = []
+    store = await opened(tmp_path, tree=FailingTree(), on_failure=reasons.append)
+    await (await store.commit([], [record(put(A, n=1))])).durable()
+    ticket = await store.commit([], [record(put(A, n=2))])
+    assert not (await refused(ticket.durable)).unknown
+    assert reasons == ["ValueError: no more"]
+    await store.close()
+    again = await opened(tmp_path)
+    assert await again.get(A) == (0, {"n": 1, "records": [0]})
+    await again.close()
+
+
+async def test_failpoints_are_reached_once_for_each_label_of_a_batch(tmp_path: Path) -> None:
+    points = Failing("")
+    store = await opened(tmp_path, failpoints=points)
+    for label in ("09.consume", "10.mark_sent", "09.consume", ""):
+        ticket = await store.commit([], [record()], label=label)
+    await ticket.durable()
+    assert points.reached == [
+        f"{label}:{place}" for place in ("written", "flushed", "headed") for label in ("09.consume", "10.mark_sent")
+    ]
+    await store.close()
+
+
+async def test_a_backup_that_cannot_be_written_does_not_fail_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path)
+    target = tmp_path / "copy"
+    real = opening.HeadFile.create
+
+    def full(path: Path, head: Head) -> HeadFile:
+        if path.parent == target:
+            raise OSError(errno.ENOSPC, "no space left")
+        return real(path, head)
+
+    monkeypatch.setattr(opening.HeadFile, "create", full)
+    with pytest.raises(OSError, match="no space left"):
+        await store.backup(str(target))
+    await (await store.commit([], [record(put(A, n=1))])).durable()
+    await store.close()

@@ -1,0 +1,398 @@
+"""Whatever a plugin does, the wrapper answers an outcome in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from kblockd.upstream.adapter import AdapterFault, Call, Outcome, Sent, ToolDescription
+from kblockd.upstream.scope import current
+from kblockd.upstream.wire import Meter
+from tests.unit.upstream.plugin import call, guarded
+
+
+class Spiteful(Exception):
+    """An exception that cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+RAISED: list[BaseException] = [
+    ValueError("boom"),
+    SystemExit(3),
+    KeyboardInterrupt(),
+    asyncio.CancelledError(),
+    GeneratorExit(),
+    MemoryError(),
+    BaseExceptionGroup("several", [KeyboardInterrupt(), ValueError("x")]),
+    Spiteful(),
+    AdapterFault("X", "only describe may"),
+]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+async def test_out_06_whatever_is_raised_is_lost(error: BaseException) -> None:
+    """Nothing raises, BaseException included; in doubt the upstream may have acted."""
+
+    async def behave(_: Call) -> Outcome:
+        raise error
+
+    adapter = guarded(behave)
+    for method in (adapter.invoke, adapter.read, adapter.lookup):
+        outcome = await method(call())
+        assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_RAISED")
+    assert (await adapter.poll("op", call())).code == "PLUGIN_RAISED"
+    assert (await adapter.cancel("op", call())).code == "PLUGIN_RAISED"
+    with pytest.raises(AdapterFault):
+        await adapter.describe("refund", call().deadline)
+
+
+async def test_out_04_twenty_megabytes_of_message_are_cut() -> None:
+    """OUT-04: at most 2 KiB of detail, valid UTF-8, even with lone surrogates."""
+
+    async def behave(_: Call) -> Outcome:
+        raise RuntimeError("\ud800é" * 10_000_000)
+
+    outcome = await guarded(behave).invoke(call())
+    assert outcome.sent is Sent.LOST
+    assert len(outcome.detail.encode()) <= 2048
+
+
+WRONG: list[Any] = [
+    None,
+    {"sent": "answered"},
+    Outcome("answered"),  # type: ignore[arg-type]  # what a careless plugin does
+    Outcome(Sent.ANSWERED, detail=b"bytes"),  # type: ignore[arg-type]
+    Outcome(Sent.ANSWERED, code=None),  # type: ignore[arg-type]
+    Outcome(Sent.ANSWERED, request_ids=["x"]),  # type: ignore[arg-type]
+    Outcome(Sent.ANSWERED, request_ids={"x": 1}),  # type: ignore[dict-item]
+    Outcome(Sent.ANSWERED, operation=7),  # type: ignore[arg-type]
+    Outcome(Sent.ANSWERED, raw_sha256=None),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("answer", WRONG, ids=range(len(WRONG)))
+async def test_an_answer_that_is_no_outcome_is_lost(answer: Any) -> None:
+    """An answer that cannot be understood proves nothing."""
+
+    async def behave(_: Call) -> Any:
+        return answer
+
+    outcome = await guarded(behave).invoke(call())
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_ANSWER_INVALID")
+
+
+async def test_a_method_that_is_not_async_is_contained() -> None:
+    """A plugin that returns instead of awaiting."""
+    outcome = await guarded(lambda _: Outcome(Sent.ANSWERED)).invoke(call())  # type: ignore[arg-type,return-value]
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_RAISED")
+
+
+UNSTORABLE: list[Any] = [
+    float("nan"),
+    float("inf"),
+    2**60,
+    10**6000,
+    "\ud800",
+    {"\udfff": 1},
+    {1: 2},
+    b"bytes",
+    {"a": {1, 2}},
+    json.loads("[" * 40 + "]" * 40),
+]
+
+
+@pytest.mark.parametrize("output", UNSTORABLE, ids=range(len(UNSTORABLE)))
+@pytest.mark.parametrize("is_error", [False, True])
+async def test_can_05_can_07_an_unstorable_output_keeps_its_class(output: Any, is_error: bool) -> None:
+    """C26, CAN-05, CAN-07: RESULT_NOT_STORABLE, class and raw digest kept, output gone."""
+
+    async def behave(_: Call) -> Outcome:
+        return Outcome(Sent.ANSWERED, output={"x": output}, is_error=is_error, raw_sha256="a" * 64)
+
+    outcome = await guarded(behave).invoke(call())
+    assert (outcome.sent, outcome.is_error) == (Sent.ANSWERED, is_error)
+    assert (outcome.code, outcome.output, outcome.raw_sha256) == ("RESULT_NOT_STORABLE", None, "a" * 64)
+
+
+async def test_an_unstorable_output_without_digest_gets_one() -> None:
+    """C26: the digest says what came."""
+
+    async def behave(_: Call) -> Outcome:
+        return Outcome(Sent.ANSWERED, output="\ud800", code="HTTP_500", detail="five hundred")
+
+    outcome = await guarded(behave).invoke(call())
+    assert len(outcome.raw_sha256) == 64
+    assert "HTTP_500" in outcome.detail
+
+
+async def test_every_field_is_bounded() -> None:
+    """R201, R629: output, detail, operation, identifiers, code."""
+
+    async def behave(_: Call) -> Outcome:
+        return Outcome(
+            Sent.ANSWERED,
+            output="x" * 3000,
+            operation="o" * 10_000,
+            code="not a code",
+            detail="d" * 10_000,
+            raw_sha256="zz",
+            request_ids={f"n{n}": "i" * 10_000 for n in range(1000)},
+        )
+
+    outcome = await guarded(behave, max_output_bytes=2000).invoke(call())
+    assert (outcome.sent, outcome.code, outcome.output) == (Sent.ANSWERED, "RESPONSE_TOO_LARGE", None)
+    assert len(outcome.detail.encode()) <= 2048
+    assert outcome.operation is not None
+    assert len(outcome.operation) <= 512
+    assert len(outcome.request_ids) <= 16
+    assert all(len(value) <= 512 for value in outcome.request_ids.values())
+
+
+async def test_accepted_needs_an_operation() -> None:
+    """OUT-10: work that nobody can ask for is unknown."""
+
+    async def behave(_: Call) -> Outcome:
+        return Outcome(Sent.ACCEPTED)
+
+    outcome = await guarded(behave).invoke(call())
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "OPERATION_MISSING")
+
+
+def _meter(written: int, marked: int | None = None) -> Meter:
+    scope = current()
+    assert scope is not None
+    meter = Meter(scope.deadline, scope.deadline, 1 << 20)
+    scope.add(meter)
+    if marked is not None:
+        meter.marked = marked
+    meter.written = written
+    return meter
+
+
+@pytest.mark.parametrize(("written", "sent"), [(0, Sent.NOT_SENT), (1, Sent.LOST)])
+async def test_raising_is_not_sent_only_when_the_exchange_proves_it(written: int, sent: Sent) -> None:
+    """OUT-05: zero bytes on every exchange of the call is proof, one byte is not."""
+
+    async def behave(_: Call) -> Outcome:
+        _meter(0)
+        _meter(written)
+        raise RuntimeError("x")
+
+    outcome = await guarded(behave).invoke(call())
+    assert (outcome.sent, outcome.code) == (sent, "PLUGIN_RAISED")
+
+
+async def test_an_exchange_made_after_the_verdict_cannot_write() -> None:
+    """What was proved stays true: after NOT_SENT nothing of that call can leave any more."""
+    go = asyncio.Event()
+    refused: asyncio.Queue[str] = asyncio.Queue()
+
+    async def behave(_: Call) -> Outcome:
+        old = _meter(0)
+        await go.wait()
+        for meter in (old, _meter(0)):
+            try:
+                meter.may_write(1)
+            except Exception as error:
+                refused.put_nowait(type(error).__name__)
+        return Outcome(Sent.ANSWERED)
+
+    outcome = await guarded(behave).invoke(call(0.2))
+    assert (outcome.sent, outcome.code) == (Sent.NOT_SENT, "UPSTREAM_TIMEOUT")
+    go.set()
+    assert [await asyncio.wait_for(refused.get(), 10) for _ in range(2)] == ["WriteTimeout", "WriteTimeout"]
+
+
+async def test_not_sent_against_the_counter_is_overruled() -> None:
+    """A false NOT_SENT would allow a second effect: bytes after a mark speak louder."""
+
+    async def behave(_: Call) -> Outcome:
+        _meter(written=100, marked=50)
+        return Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
+
+    outcome = await guarded(behave).invoke(call())
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_CONTRADICTED")
+
+
+async def test_not_sent_after_a_handshake_only_is_believed() -> None:
+    """Bytes before the mark are the handshake's."""
+
+    async def behave(_: Call) -> Outcome:
+        _meter(written=50, marked=50)
+        return Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
+
+    assert (await guarded(behave).invoke(call())).sent is Sent.NOT_SENT
+
+
+async def test_rpc_09_a_result_produced_while_being_cancelled_is_evidence() -> None:
+    """RPC-09: the limit fires, the plugin catches the cancel and returns a reference."""
+    late: asyncio.Queue[Outcome] = asyncio.Queue()
+
+    async def behave(_: Call) -> Outcome:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return Outcome(Sent.ANSWERED, request_ids={"refund": "re_1"})
+        raise AssertionError
+
+    outcome = await guarded(behave, late_seconds=0.1).invoke(call(0.1), on_late=late.put_nowait)
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "UPSTREAM_TIMEOUT")
+    assert "may have acted" in outcome.detail
+    evidence = await asyncio.wait_for(late.get(), 10)
+    assert evidence.request_ids == {"refund": "re_1"}
+
+
+async def test_rpc_09_a_waiter_that_goes_away_loses_no_result() -> None:
+    """Cancelling the waiter does not cancel the effect; its outcome is handed over."""
+    late: asyncio.Queue[Outcome] = asyncio.Queue()
+    started, go = asyncio.Event(), asyncio.Event()
+
+    async def behave(_: Call) -> Outcome:
+        started.set()
+        await go.wait()
+        return Outcome(Sent.ANSWERED, output={"ok": True})
+
+    waiter = asyncio.create_task(guarded(behave).invoke(call(), on_late=late.put_nowait))
+    await started.wait()
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    go.set()
+    assert (await asyncio.wait_for(late.get(), 10)).output == {"ok": True}
+
+
+async def test_a_read_is_cancelled_at_its_deadline() -> None:
+    """R198: only effects run on."""
+    cancelled = asyncio.Event()
+
+    async def behave(_: Call) -> Outcome:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    outcome = await guarded(behave).read(call(0.1))
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "UPSTREAM_TIMEOUT")
+    await asyncio.wait_for(cancelled.wait(), 10)
+
+
+async def test_a_failing_recorder_of_late_evidence_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """``on_late`` runs in a callback of the loop; its exception is logged."""
+    done = asyncio.Event()
+
+    async def behave(_: Call) -> Outcome:
+        await done.wait()
+        return Outcome(Sent.ANSWERED)
+
+    def record(_: Outcome) -> None:
+        raise RuntimeError("ledger away")
+
+    adapter = guarded(behave)
+    await adapter.invoke(call(0.1), on_late=record)
+    done.set()
+    await asyncio.wait_for(adapter.close(), 10)
+    assert "late outcome" in caplog.text
+
+
+async def test_slots_bound_concurrency_and_waiting_counts_against_the_deadline() -> None:
+    """R626: at most ``slots`` at once; without one nothing is sent."""
+    running, most = 0, 0
+    gate, full = asyncio.Event(), asyncio.Event()
+
+    async def behave(_: Call) -> Outcome:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 2:
+            full.set()
+        await gate.wait()
+        running -= 1
+        return Outcome(Sent.ANSWERED)
+
+    adapter = guarded(behave, slots=2)
+    waiting = [asyncio.create_task(adapter.invoke(call())) for _ in range(6)]
+    await asyncio.wait_for(full.wait(), 10)
+    outcome = await adapter.invoke(call(0.1))
+    assert (outcome.sent, outcome.code) == (Sent.NOT_SENT, "UPSTREAM_BUSY")
+    gate.set()
+    assert {answer.sent for answer in await asyncio.gather(*waiting)} == {Sent.ANSWERED}
+    assert most == 2
+
+
+async def test_close_ends_everything_and_the_dispatch_is_unknown() -> None:
+    """RPC-03: a dispatch in flight at shutdown gets an outcome, not an exception."""
+    started = asyncio.Event()
+
+    async def behave(_: Call) -> Outcome:
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    adapter = guarded(behave)
+    waiter = asyncio.create_task(adapter.invoke(call()))
+    await started.wait()
+    await asyncio.wait_for(adapter.close(), 10)
+    assert (await waiter).sent is Sent.LOST
+
+
+async def test_describe_ends_at_its_deadline() -> None:
+    """R179."""
+
+    async def behave(_: Call) -> Outcome:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(AdapterFault) as fault:
+        await guarded(behave).describe("refund", call(0.1).deadline)
+    assert fault.value.code == "UPSTREAM_TIMEOUT"
+
+
+@pytest.mark.parametrize("definition", [float("nan"), {"a": "\ud800"}, {"a": b"x"}], ids=["nan", "surrogate", "bytes"])
+async def test_a_definition_without_canonical_form_is_a_fault(definition: Any) -> None:
+    """It could not be pinned."""
+
+    async def behave(_: Call) -> Any:
+        return ToolDescription("refund", "1", definition)
+
+    with pytest.raises(AdapterFault) as fault:
+        await guarded(behave).describe("refund", call().deadline)
+    assert fault.value.code == "DEFINITION_NOT_CANONICAL"
+
+
+async def test_an_unreadable_credential_sends_nothing() -> None:
+    """R631: the plugin is not even asked."""
+    asked = False
+
+    async def behave(_: Call) -> Outcome:
+        nonlocal asked
+        asked = True
+        return Outcome(Sent.ANSWERED)
+
+    outcome = await guarded(behave, ref="file:/nonexistent/credential").invoke(call())
+    assert (outcome.sent, outcome.code) == (Sent.NOT_SENT, "CREDENTIAL_UNREADABLE")
+    assert not asked
+
+
+async def test_the_credential_is_read_anew_for_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R631, R632, R639: a rotated credential counts at once, and no repr shows it."""
+    seen: list[Call] = []
+
+    async def behave(given: Call) -> Outcome:
+        seen.append(given)
+        return Outcome(Sent.ANSWERED, output={"you sent": "first-credential", "n": [{"second-credential": 1}]})
+
+    adapter = guarded(behave, ref="env:KBLOCKD_TEST_CREDENTIAL")
+    outputs = []
+    for value in ("Bearer first-credential", "Bearer second-credential"):
+        monkeypatch.setenv("KBLOCKD_TEST_CREDENTIAL", value)
+        outputs.append((await adapter.invoke(call())).output)
+    assert [given.credential for given in seen] == [b"Bearer first-credential", b"Bearer second-credential"]
+    assert "credential" not in repr(seen[0])
+    assert outputs[0]["you sent"] == "[credential removed]"
+    assert list(outputs[1]["n"][0]) == ["[credential removed]"]
