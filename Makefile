@@ -7,8 +7,8 @@ STAMP := $(VENV)/.installed
 BUF := $(TOOLS)/npm/node_modules/.bin/buf
 EVERYTHING := $(TOOLS)/npm/node_modules/@modelcontextprotocol/server-everything
 NPM := $(shell command -v npm 2>/dev/null)
-BUF_VERSION := 1.72.0
-EVERYTHING_VERSION := 2026.7.4
+BUF_VERSION := 1.75.0
+EVERYTHING_VERSION := 2026.8.31
 
 .PHONY: demo test lint unit bench proto tools clean
 

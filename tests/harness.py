@@ -110,6 +110,8 @@ class Site:
             (etc / "actions" / f"{name}.yaml").write_text(json.dumps(document))
         base = merged(shipped("upstreams/payments.yaml"), {"url": upstream_url, "tools": None})
         base["tools"] = {}
+        if upstream and "settings" in upstream:
+            base["settings"] = {}  # another adapter's settings are another model
         (etc / "upstreams" / "payments.yaml").write_text(json.dumps(merged(base, upstream or {})))
         self.config.write_text(json.dumps(merged(self._daemon(), daemon or {})))
         if not (self.data / "keys").exists():

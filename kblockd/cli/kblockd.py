@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,10 @@ def kblockd() -> None:
 @guarded
 def serve(config: Path) -> None:
     """Runs the daemon until SIGTERM."""
-    # Late, so that the other commands start fast and need no daemon parts.
-    run: Any = importlib.import_module("kblockd.daemon").run
-    sys.exit(run(config) or 0)
+    # Late, so that the other commands start fast and load no daemon parts.
+    from kblockd.daemon import run
+
+    sys.exit(run(config))
 
 
 @kblockd.command()

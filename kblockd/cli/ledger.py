@@ -100,17 +100,14 @@ def receipt() -> None:
 @guarded
 def get(connection: Connection, execution_id: str, out: Path | None) -> None:
     """Prints the receipt of a closed execution, or writes RESULT, receipt and proof as files."""
-    with connection.client() as client:
-        found = client.receipt(execution_id)
-        result = client.get(execution_id=execution_id).answer.result_dsse
+    result, signed, tlog_proof = _from_daemon(connection, execution_id)
     if out is not None:
-        files = {RESULT_FILE: result, RECEIPT_FILE: found.receipt_dsse, PROOF_FILE: found.tlog_proof.encode()}
-        _write(out, files)
+        _write(out, {RESULT_FILE: result, RECEIPT_FILE: signed, PROOF_FILE: tlog_proof})
     if is_json():
-        emit({"result_dsse": _json(result), "receipt_dsse": _json(found.receipt_dsse), "proof": found.tlog_proof})
+        emit({"result_dsse": _json(result), "receipt_dsse": _json(signed), "proof": tlog_proof})
     elif out is None:
-        click.echo(json.dumps(_json(found.receipt_dsse), indent=2))
-        click.echo(_lines(found.tlog_proof))
+        click.echo(json.dumps(_json(signed), indent=2))
+        click.echo(_lines(tlog_proof.decode()))
 
 
 @receipt.command("verify")
@@ -137,7 +134,9 @@ def verify(
     """Verifies RESULT and receipt of EXECUTION_ID, or of the files in --dir, against a pinned root key."""
     if (execution_id is None) == (folder is None):
         raise click.UsageError("give EXECUTION_ID or --dir, and not both")
-    result, signed, tlog_proof = _from_folder(folder) if folder else _from_daemon(context, str(execution_id))
+    result, signed, tlog_proof = (
+        _from_folder(folder) if folder else _from_daemon(context.find_object(Connection), str(execution_id))
+    )
     verdict = verify_offline.verify(
         result=result,
         receipt=signed,
@@ -154,13 +153,17 @@ def verify(
     sys.exit(_EXITS[verdict.verdict])
 
 
-def _from_daemon(context: click.Context, execution_id: str) -> tuple[bytes, bytes, bytes]:
-    connection = context.find_object(Connection)
+def _from_daemon(connection: Connection | None, execution_id: str) -> tuple[bytes, bytes, bytes]:
+    """From the execution itself: whoever may see it needs no right to read the ledger."""
     if connection is None:
         raise click.UsageError("no connection")
     with connection.client() as client:
-        found = client.receipt(execution_id)
-        return client.get(execution_id=execution_id).answer.result_dsse, found.receipt_dsse, found.tlog_proof.encode()
+        answer = client.get(execution_id=execution_id).answer
+    if not answer.receipt_dsse:
+        why = answer.no_receipt_reason or f"the execution is {answer.state}"
+        click.echo(plain(f"there is no receipt yet: {why}"), err=True)
+        sys.exit(UNFINISHED)
+    return answer.result_dsse, answer.receipt_dsse, answer.receipt_proof.encode()
 
 
 def _from_folder(folder: Path) -> tuple[bytes, bytes, bytes]:

@@ -15,6 +15,11 @@ OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE + 65_536),
     ("grpc.max_send_message_length", MAX_MESSAGE),
     ("grpc.default_authority", "localhost"),
+    # A daemon that was away is found again soon, and one client's failure is not another's.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
 )
 
 

@@ -100,7 +100,7 @@ class KeySet:
             if key.kid != kid:
                 continue
             if key.role is not role:
-                raise KeyNotValid(f"{kid} is a {key.role} key, not a {role} key")
+                raise KeyNotValid(f"{kid} has the role {key.role}, not {role}")
             if not key.covers(index):
                 end = "now" if key.to_index is None else key.to_index
                 raise KeyNotValid(f"{kid} is valid from {key.from_index} to {end}, not at index {index}")

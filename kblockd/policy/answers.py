@@ -8,7 +8,7 @@ from typing import Any
 import regorus
 
 from kblockd.policy import checks
-from kblockd.policy.modules import Modules, evaluate, first_line, load
+from kblockd.policy.modules import Modules, bare_error, evaluate, load
 from kblockd.policy.replacements import DecisionTime
 
 
@@ -20,13 +20,14 @@ class Answers:
         self._engine: Any = regorus.Engine()
 
     def answer(self, header: dict[str, Any], body: bytes) -> dict[str, Any]:
-        """Never raises: what goes wrong inside is an ``error`` for the parent."""
+        """What goes wrong with a policy or an input is an ``error`` for the parent.
+
+        Anything else (out of memory, a panic of the engine) ends the process: its state cannot be trusted any more.
+        """
         try:
             return self._answer(header, body)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # pyo3's PanicException is a BaseException
-            return {"error": first_line(error)}
+        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+            return {"error": bare_error(error)}
 
     def _answer(self, header: dict[str, Any], body: bytes) -> dict[str, Any]:
         match header.get("op"):

@@ -89,7 +89,7 @@ def _missing(entrypoint: str) -> Fault:
 
 def _sample(engine: Any, time: DecisionTime, entrypoint: str, module: Module, node: Node) -> list[Fault]:
     for sample in SAMPLES:
-        answer = evaluate(engine, time, query_of(entrypoint), sample)
+        answer = evaluate(engine, time, query_of(entrypoint), sample, quoting=True)
         if "error" in answer:
             return [module.fault(node, f"{entrypoint}: {answer['error']}", "correct the rule")]
         if "undefined" in answer:
@@ -111,7 +111,7 @@ def _tests(modules: Modules, time: DecisionTime) -> tuple[list[Fault], int]:
         if not name.removeprefix(".".join(module.package) + ".").startswith("test_"):
             continue
         count += 1
-        answer = evaluate(engine, time, name, b"{}")
+        answer = evaluate(engine, time, name, b"{}", quoting=True)
         if answer.get("value") is not True:
             why = answer.get("error", "it is not true")
             faults.append(module.fault(node, f"{name} fails: {why}", "correct the rule or the test"))

@@ -159,6 +159,8 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
         return canonical(document)
     except NotCanonical as error:
         raise PolicyFailure(Reason.POLICY_TYPE, f"the input has no canonical form: {error}") from None
+    except RecursionError:
+        raise PolicyFailure(Reason.POLICY_TYPE, "the input is nested too deeply") from None
 
 
 def _fault(message: str) -> Fault:

@@ -15,6 +15,8 @@ from kblockd.policy.replacements import DecisionTime, install
 
 _PLACE: Final = re.compile(r"^--> (?P<file>.+):(?P<line>\d+):(?P<column>\d+)$", re.MULTILINE)
 _QUERY_FILE: Final = "<query.rego>"
+_BUILTIN: Final = re.compile(r"(?:extension '|`)([a-z0-9_.]+)['`] ")
+_WORDS: Final = re.compile(r"[A-Za-z ]{1,80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,18 @@ def load(modules: Modules, time: DecisionTime) -> Any:
     return engine
 
 
-def evaluate(engine: Any, time: DecisionTime, query: str, document: bytes) -> dict[str, Any]:
+def evaluate(engine: Any, time: DecisionTime, query: str, document: bytes, *, quoting: bool = False) -> dict[str, Any]:
     """``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ...}``: by presence, never by truth.
 
-    ``eval_rule`` cannot tell null from undefined, so only ``eval_query_as_json`` is used.
+    ``quoting``: the error may quote values, because they are our own samples. ``eval_rule`` cannot tell null from
+    undefined, so only ``eval_query_as_json`` is used.
     """
     time.document = document
     try:
         engine.set_input_json(document.decode())
         answer = json.loads(engine.eval_query_as_json(query))
     except RuntimeError as error:
-        return {"error": first_line(error)}
+        return {"error": fault_of(error, "").message if quoting else bare_error(error)}
     finally:
         time.document = b""
     rows = answer.get("result", [])
@@ -67,10 +70,18 @@ def evaluate(engine: Any, time: DecisionTime, query: str, document: bytes) -> di
     return {"value": rows[0]["expressions"][0]["value"]}
 
 
-def first_line(error: BaseException) -> str:
-    """``file:line:column: message`` of an engine's error, without the source line (it may quote data)."""
+def bare_error(error: BaseException) -> str:
+    """The place of an error and which builtin raised it, without values: those may come from the input.
+
+    The engine quotes operands in its messages (``Got `...` instead``), so only words that it says by itself pass.
+    """
     fault = fault_of(error, "")
-    return f"{fault.file}:{fault.line}:{fault.column}: {fault.message}" if fault.line else fault.message
+    builtin = _BUILTIN.match(fault.message)
+    if builtin:
+        what = f"{builtin[1]} raised an error"
+    else:
+        what = fault.message if _WORDS.fullmatch(fault.message) else "the rule raised an error"
+    return f"{fault.file}:{fault.line}:{fault.column}: {what}" if fault.line else what
 
 
 def fault_of(error: BaseException, file: str) -> Fault:

@@ -48,26 +48,26 @@ class PolicyFolder:
                     await self._engine.activate(bundle, before_swap=self._on_activated)
             except PolicyRefused as refused:
                 await self._on_refused(refused)
+                self._seen = refused.revision or str(refused)
                 return False
+            self._seen = bundle.revision
             return True
 
     async def run(self) -> None:
         """Polls until it is cancelled. A change counts once it reads the same twice: no half-written folder."""
-        settled = await self._digest()
-        self._seen = self._seen or settled
+        settled = ""
         while True:
             await self._clock.sleep(self._interval)
             digest = await self._digest()
             if digest == settled and digest != self._seen:
-                await self._retried(digest)
+                await self._tried()
             settled = digest
 
-    async def _retried(self, digest: str) -> None:
+    async def _tried(self) -> None:
         """A callback that raises (the record could not be written) must not end the watch: the next poll tries
         again, and ``status().last_error`` says so meanwhile."""
         with contextlib.suppress(Exception):
             await self.reload()
-            self._seen = digest
 
     async def _digest(self) -> str:
         """The revision, or why there is none."""

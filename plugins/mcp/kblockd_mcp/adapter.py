@@ -58,7 +58,7 @@ class McpAdapter:
         self._tools: dict[str, listing.Tool] = {}
 
     async def describe(self, tool: str) -> ToolDescription:
-        """A fresh ``tools/list``, no cache of any kind; raises ``AdapterFault``. R193, MCP-13."""
+        """A fresh ``tools/list``, no cache of any kind; raises ``AdapterFault``. R017, R018, R032, MCP-13."""
         seconds = self._settings.describe_seconds
         exchange = self._context.exchange(self._monotonic() + seconds)
 

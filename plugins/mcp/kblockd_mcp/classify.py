@@ -78,8 +78,10 @@ def _result(known: Evidence, call: CallNotes, result: Mapping[str, Any]) -> Outc
         return _end(known, Sent.LOST, "RESULT_MALFORMED", "isError or content has a wrong type")
     if "content" not in result and "structuredContent" not in result:
         return _end(known, Sent.LOST, "RESULT_MALFORMED", "neither content nor structuredContent")
-    code = "TOOL_ERROR" if is_error else outputs.fault(result, known.definition)
-    return _end(known, Sent.ANSWERED, code, error=is_error, output=outputs.extract(result))
+    output = outputs.extract(result)
+    if is_error:
+        return _end(known, Sent.ANSWERED, "TOOL_ERROR", outputs.text(result), error=True, output=output)
+    return _end(known, Sent.ANSWERED, outputs.fault(result, known.definition), output=output)
 
 
 def _refusal(known: Evidence, status: int) -> Outcome:

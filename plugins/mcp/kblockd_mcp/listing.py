@@ -1,4 +1,4 @@
-"""``tools/list`` as the server sent it: raw definitions, all pages within bounds, no name twice (R033, MCP-13)."""
+"""``tools/list`` as the server sent it: raw definitions, all pages within bounds, no name twice (R032, MCP-13)."""
 
 from __future__ import annotations
 

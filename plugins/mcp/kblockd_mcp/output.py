@@ -21,6 +21,13 @@ def extract(result: Mapping[str, Any]) -> Any:
     return {"content": content}
 
 
+def text(result: Mapping[str, Any]) -> str:
+    """The words of a result, for a person: an upstream's own error text (R238)."""
+    content = result.get("content")
+    parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
 def fault(result: Mapping[str, Any], definition: Mapping[str, Any]) -> str:
     """OUTPUT_SCHEMA_MISMATCH, OUTPUT_SCHEMA_UNUSABLE or empty: a finding after the fact, never "failed before".
 

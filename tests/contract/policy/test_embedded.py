@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from kblockd.domain.errors import Reason
 from kblockd.policy.engine import PolicyFailure
@@ -87,6 +88,27 @@ async def test_pol_13_chain_of_rules_that_overflows_the_stack(tmp_path: Path) ->
     async with running(tmp_path / "p", chain) as engine:
         assert await reason_of(engine, document("deep")) is Reason.POLICY_DOWN
         assert (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "allow"
+
+
+async def test_pol_13_no_child_can_be_started_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = EmbeddedLimits(evaluate_seconds=0.5, load_seconds=60.0)
+    async with running(tmp_path / "p", deciding(ALLOW_REFUND), limits) as engine:
+        await until(lambda: len(children()) == 2)
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        for pid in children():
+            os.kill(pid, signal.SIGKILL)
+        for _ in range(3):
+            assert await reason_of(engine, document("refund")) is Reason.POLICY_DOWN
+        monkeypatch.undo()
+
+        async def heals() -> bool:
+            with contextlib.suppress(PolicyFailure):
+                return (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "allow"
+            return False
+
+        async with asyncio.timeout(60):
+            while not await heals():
+                await asyncio.sleep(0.01)
 
 
 async def test_memory_bomb_is_ended_by_the_limit(tmp_path: Path) -> None:
@@ -209,3 +231,17 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_under_uvloop(tmp_path: Path) -> None:
+    """The loop that the daemon runs on starts, kills and reaps children as asyncio's own does."""
+
+    async def play() -> None:
+        limits = EmbeddedLimits(evaluate_seconds=1.0, load_seconds=60.0)
+        async with running(tmp_path / "p", deciding(ALLOW_REFUND, RUNAWAY), limits) as engine:
+            await until(lambda: len(children()) == 2)
+            assert await reason_of(engine, document("slow")) is Reason.POLICY_TIMEOUT
+            assert (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "allow"
+        assert not children()
+
+    uvloop.run(play())

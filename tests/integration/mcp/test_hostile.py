@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kblockd.domain import canonical
 from kblockd.upstream.adapter import AdapterFault, Outcome, Sent
 from tests.integration.mcp.rig import HANDSHAKE, MODERN, adapter, call
 from tests.upstreams.raw_mcp import DONE, TOOL, Behaviour, Peer, RawMcp
@@ -308,7 +309,7 @@ async def test_siblings_do_not_share_a_session(server: RawMcp, protocol: str) ->
 
 
 async def test_error_answers(server: RawMcp, protocol: str) -> None:
-    """R222, R229, R238: an error answer is an answer; only a front-door refusal says that nothing ran."""
+    """R221, R238: an error answer is an answer; only a front-door refusal says that nothing ran."""
 
     async def answer(code: int, message: str, status: int = 200) -> tuple[Sent, bool, str]:
         async def error(peer: Peer) -> None:
@@ -371,6 +372,7 @@ async def test_mcp_06_is_error_is_an_error_answer(server: RawMcp, protocol: str)
     outcome = await outcome_of(server, partly, protocol)
     assert (outcome.sent, outcome.is_error, outcome.code) == (Sent.ANSWERED, True, "TOOL_ERROR")
     assert outcome.output == {"content": [{"type": "text", "text": "half of it"}]}
+    assert outcome.detail == "half of it"
     assert len(server.calls) == 1
 
 
@@ -467,9 +469,7 @@ async def test_mcp_12_a_server_cannot_stretch_the_wait_for_a_resumption(server: 
 
 
 async def test_mcp_13_the_definition_as_the_server_sends_it(server: RawMcp, protocol: str) -> None:
-    """R033: unknown members are part of it; order of keys is not; description and schema are."""
-    from kblockd.domain import canonical
-
+    """R018, R032: unknown members are part of it; order of keys is not; description and schema are."""
     opened = adapter(server.url, protocol)
     first = await opened.describe("act")
     assert first.definition == TOOL

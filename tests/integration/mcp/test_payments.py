@@ -84,7 +84,7 @@ async def test_mcp_06_is_error_after_the_effect(payments: PaymentsServer, protoc
     count = len(payments.effects())
     outcome = await adapter(payments.url, protocol).invoke(refund())
     assert (outcome.sent, outcome.is_error, outcome.code) == (Sent.ANSWERED, True, "TOOL_ERROR")
-    assert "bank" in str(outcome.output)
+    assert "bank" in outcome.detail
     assert len(payments.effects()) == count + 1
 
 
@@ -147,7 +147,7 @@ async def test_mcp_09_a_server_that_restarted_is_met_afresh(payments: PaymentsSe
 
 @PROTOCOLS
 async def test_mcp_13_a_swapped_definition_has_another_digest(payments: PaymentsServer, protocol: str) -> None:
-    """R033: read fresh each time; the other revision serves the same definition in another order: the same digest."""
+    """R017, R018, R032: read fresh each time; the other revision serves it in another order, one digest."""
     opened = adapter(payments.url, protocol)
     reviewed = canonical.digest((await opened.describe("refund")).definition)
     assert (await opened.describe("refund")).server_version == "3.2.0"

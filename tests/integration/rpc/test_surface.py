@@ -259,7 +259,7 @@ async def test_a_denied_caller_is_refused_before_its_request_is_read(
     with refused("PERMISSION_DENIED", "PERMISSION_DENIED"):
         await stub.Execute(execution_service_pb2.ExecutionServiceExecuteRequest())
     ((who, method, _),) = daemon.executions.refusals
-    assert (who, method) == ("local:agent", "kblock.v1.ExecutionService/Execute")
+    assert (who, method) == ("local:agent", "/kblock.v1.ExecutionService/Execute")
 
 
 async def test_a_policy_that_is_down_refuses_every_method(daemon: Daemon, channel: aio.Channel) -> None:

@@ -209,6 +209,8 @@ async def test_r624_proxies_and_netrc_of_the_environment_have_no_say(
             assert (await client.get(made.url("/"))).status_code == 200
         assert b"authorization" not in made.heads[0].lower()
         assert made.heads[0].startswith(b"GET / HTTP/1.1")
+        # The client's own wish for compression is replaced, not doubled.
+        assert made.heads[0].lower().count(b"accept-encoding") == 1
 
 
 async def test_upgrades_are_refused() -> None:

@@ -306,7 +306,7 @@ def test_valid_tells_role_range_and_unknown_apart() -> None:
     for index in (4, 10):
         with pytest.raises(KeyNotValid, match=f"not at index {index}"):
             found.valid(one.kid, Role.RESULT, index)
-    with pytest.raises(KeyNotValid, match="not a log key"):
+    with pytest.raises(KeyNotValid, match="role result, not log"):
         found.valid(one.kid, Role.LOG, 5)
     with pytest.raises(UnknownKey):
         found.valid("other", Role.RESULT, 5)

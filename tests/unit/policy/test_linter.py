@@ -40,7 +40,6 @@ REFUSALS = {
     "differs": ('x := json.match_schema("{}", "{}")', 5, "json.match_schema"),
     "unknown": ("x if {\n\tfalse\n\tnosuch(1)\n}", 7, "nosuch is not a function"),
     "unknown in data": ("x if {\n\tfalse\n\tdata.b.f(1)\n}", 7, "data.b.f is not a function"),
-    "dynamic": ('x if {\n\tfalse\n\ty := "f"\n\tdata.a[y](1)\n}\n\nf(1) := true', 8, "must be constant"),
     "too many arguments": ("x if {\n\tfalse\n\tcount(1, 2, 3)\n}", 7, "count takes 1"),
     "too few arguments": ("x if {\n\tfalse\n\tf(1)\n}\n\nf(a, b) if a == b", 7, "f takes 2"),
     "shadowed builtin": ("count(a) := a", 5, "the name of a builtin"),

@@ -15,7 +15,7 @@ from kblockd.rpc import identity
 from kblockd.rpc.identity import Authorizer, LoopbackListener, UnixListener
 from tests.unit.rpc.fakes import AGENT, LEAD, FakeClock, FakeEngine, FakeExecutions
 
-METHOD = "kblock.v1.ExecutionService/Execute"
+METHOD = "/kblock.v1.ExecutionService/Execute"
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def test_the_policy_is_asked_once_a_principal_method_and_revision(
         await authorizer.authorize(AGENT, METHOD)
     assert len(engine.asked) == 1
     await authorizer.authorize(LEAD, METHOD)
-    await authorizer.authorize(AGENT, "kblock.v1.ExecutionService/Get")
+    await authorizer.authorize(AGENT, "/kblock.v1.ExecutionService/Get")
     await authorizer.authorize(replace(AGENT, roles=("finance",)), METHOD)
     assert len(engine.asked) == 4
     engine.revision = "r2"

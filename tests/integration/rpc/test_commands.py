@@ -1,0 +1,174 @@
+"""The commands against the real daemon, the real upstream and real keys, from the pin to the verified receipt."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kblockd.cli.kblockctl import kblockctl
+from kblockd.cli.kblockd import kblockd
+from tests.harness import Site
+from tests.upstreams.payments import PaymentsServer
+
+ARGUMENTS = json.dumps({"order_id": "A-1", "amount": "100.00", "currency": "EUR"})
+EXECUTE = ("execute", "payment.refund.create", "-e", "production", "-t", "A-1", "--key", "key-1", "-j", ARGUMENTS)
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def payments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaymentsServer]:
+    with PaymentsServer.start(tmp_path_factory.mktemp("payments")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def site(payments: PaymentsServer) -> Iterator[Site]:
+    with Site.make() as made:
+        made.configure(payments.url)
+        made.pin()
+        made.start()
+        yield made
+
+
+@pytest.fixture
+def run(site: Site) -> Run:
+    def command(who: str, *arguments: str, input: str | None = None) -> Result:
+        environment = {"KBLOCKD_SOCKET": str(site.socket(who)), "COLUMNS": "200", "NO_COLOR": "1"}
+        return CliRunner().invoke(kblockctl, list(arguments), input=input, env=environment)
+
+    return command
+
+
+@pytest.fixture
+def offline(site: Site) -> Run:
+    def command(*arguments: str) -> Result:
+        return CliRunner().invoke(kblockd, list(arguments), env={"KBLOCKD_CONFIG": str(site.config)})
+
+    return command
+
+
+def documents(result: Result) -> dict:
+    assert result.exit_code in (0, 3), result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.xdist_group("commands")
+def test_from_the_call_to_the_verified_receipt(
+    site: Site, payments: PaymentsServer, run: Run, offline: Run, tmp_path: Path
+) -> None:
+    """R359, R361, R656: pending, shown, approved, repeated, completed once; and everything about it can be read."""
+    pending = run("agent", *EXECUTE, "--json")
+    assert pending.exit_code == 3, pending.output
+    document = json.loads(pending.stdout)
+    assert (document["status"], document["executed"], document["consumed"]) == ("approval_pending", False, False)
+    approval, execution = document["approval_id"], document["execution_id"]
+
+    listed = documents(run("lead", "approvals", "--state", "pending", "--json"))
+    assert [item["approval_id"] for item in listed["items"]] == [approval]
+    approved = run("lead", "approve", approval, "--reason", "as agreed", input="y\n")
+    assert approved.exit_code == 0, approved.output
+    assert "A-1" in approved.stdout
+    assert f"{approval} is approved" in approved.stdout
+    assert len(payments.state.read_text().splitlines() if payments.state.exists() else []) == 0
+
+    done = run("agent", *EXECUTE, "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert (document["execution_id"], document["status"]) == (execution, "completed")
+    again = json.loads(run("agent", *EXECUTE, "--json").stdout)
+    assert (again["replayed"], again["result_dsse"]) == (True, document["result_dsse"])
+    assert len(payments.state.read_text().splitlines()) == 1
+
+    names = {event["name"] for event in documents(run("agent", "timeline", execution, "--json"))["events"]}
+    assert {"decide", "consume", "mark_sent", "classify", "verify", "seal"} <= names
+    assert "09 consume" in run("agent", "timeline", execution).stdout
+    assert run("agent", "watch", execution).stdout.splitlines()[-1].split()[2] == "seal"
+
+    out = tmp_path / "evidence"
+    assert run("agent", "receipt", "get", execution, "--out", str(out)).exit_code == 0
+    keys = site.data / "keys"
+    pinned = ("--root", str(keys / "root.pub.pem"), "--keyset", str(keys / "keyset.dsse.json"))
+    for source in ((execution,), ("--dir", str(out))):
+        verified = run("agent", "receipt", "verify", *source, *pinned, "--state", "succeeded")
+        assert (verified.exit_code, verified.stdout.startswith("verified: ")) == (0, True), verified.output
+    expected = document["action_sha256"]
+    assert run("agent", "receipt", "verify", execution, *pinned, "--action", expected).exit_code == 0
+    assert run("agent", "receipt", "verify", execution, *pinned, "--action", "ab" * 32).exit_code == 1
+
+    leaves = documents(run("operator", "ledger", "read", execution, "--json"))["leaves"]
+    types = [json.loads(leaf["leaf"]).get("type", "receipt") for leaf in leaves]
+    assert types[:3] == ["execution.proposed", "approval.requested", "approval.decided"]
+    assert types[-2:] == ["result.sealed", "receipt"]
+    proof = run("operator", "ledger", "proof", str(leaves[-1]["index"]))
+    assert proof.stdout.startswith("c2sp.org/tlog-proof@v1")
+
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_text(run("operator", "ledger", "checkpoint").stdout)
+    report = offline("ledger", "verify", "--checkpoint", str(checkpoint), "--json")
+    assert (report.exit_code, json.loads(report.stdout)["ok"]) == (0, True), report.output
+
+
+@pytest.mark.xdist_group("commands")
+def test_a_checkpoint_of_another_history_is_found(site: Site, run: Run, offline: Run, tmp_path: Path) -> None:
+    lines = run("operator", "ledger", "checkpoint").stdout.split("\n")
+    lines[2] = base64.b64encode(b"\0" * 32).decode()
+    forged = tmp_path / "forged"
+    forged.write_text("\n".join(lines))
+    assert offline("ledger", "verify", "--checkpoint", str(forged)).exit_code == 1
+
+
+@pytest.mark.xdist_group("commands")
+def test_policy_check_and_status_beside_the_daemon(offline: Run) -> None:
+    assert offline("policy", "check").exit_code == 0
+    status = offline("policy", "status")
+    assert (status.exit_code, "(the same)" in status.stdout) == (0, True), status.output
+    assert offline("check").exit_code == 0
+
+
+@pytest.mark.xdist_group("commands")
+def test_upstream_pin_prints_what_is_pinned(site: Site, offline: Run) -> None:
+    printed = json.loads(offline("upstream", "pin", "payments", "--json").stdout)
+    pinned = json.loads((site.config.parent / "upstreams" / "payments.yaml").read_text())["tools"]
+    assert {name: {"definition_sha256": tool["definition_sha256"]} for name, tool in printed.items()} == pinned
+
+
+@pytest.mark.xdist_group("commands")
+def test_who_may_not_is_told_so_and_it_is_on_record(run: Run) -> None:
+    """R010: the socket is the principal; the refusal is a record that an operator can read."""
+    refused = run("lead", *EXECUTE)
+    assert (refused.exit_code, "PERMISSION_DENIED" in refused.stderr) == (1, True), refused.output
+    leaves = documents(run("operator", "ledger", "read", "--limit", "1000", "--json"))["leaves"]
+    records = [json.loads(leaf["leaf"]) for leaf in leaves]
+    bodies = [record["body"] for record in records if record.get("type") == "call.refused"]
+    assert ("local:lead", "/kblock.v1.ExecutionService/Execute") in {(b["principal"], b["method"]) for b in bodies}
+
+
+@pytest.mark.xdist_group("commands")
+def test_a_wrong_field_over_the_real_daemon_writes_nothing(run: Run) -> None:
+    """IDM-19: no state for a blank key."""
+    before = len(documents(run("operator", "ledger", "read", "--limit", "1000", "--json"))["leaves"])
+    arguments = [part if part != "key-1" else "   " for part in EXECUTE]
+    refused = run("agent", *arguments, "--json")
+    assert (refused.exit_code, json.loads(refused.stdout)["violations"][0]["field"]) == (1, "envelope.caller_key")
+    assert len(documents(run("operator", "ledger", "read", "--limit", "1000", "--json"))["leaves"]) == before
+
+
+@pytest.mark.xdist_group("commands")
+def test_the_script_is_installed(site: Site) -> None:
+    command = [
+        str(Path(sys.executable).with_name("kblockctl")),
+        "--socket",
+        str(site.socket("agent")),
+        "list",
+        "--json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "items" in json.loads(done.stdout)

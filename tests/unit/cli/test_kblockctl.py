@@ -1,0 +1,320 @@
+"""``kblockctl`` against a real server: what is printed, what is asked, what the shell learns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kblockd.cli.kblockctl import kblockctl
+from kblockd.domain import errors
+from kblockd.domain.errors import Reason
+from kblockd.domain.outcome import CallStatus, Finding
+from tests.unit.rpc.fakes import AGENT, APPROVAL, COMPLETED, HEX, LEAD, OPERATOR, PENDING, Daemon, in_thread
+
+EXECUTE = ("execute", "payment.refund.create", "-e", "production", "-t", "A-1", "--key", "key-1", "-j", '{"a": "1"}')
+HOSTILE = '\x1b[2J\x1b]0;owned\x07 "ok" [bold]\u202egnp.exe\u200b\r\n'
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with in_thread(tmp_path) as serving:
+        yield serving
+
+
+@pytest.fixture
+def run(daemon: Daemon) -> Run:
+    def command(*arguments: str, who: str = "agent", input: str | None = None) -> Result:
+        environment = {"KBLOCKD_SOCKET": f"{daemon.folder}/{who}.sock", "COLUMNS": "200", "NO_COLOR": "1"}
+        return CliRunner().invoke(kblockctl, list(arguments), input=input, env=environment)
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (CallStatus.COMPLETED, 0),
+        (CallStatus.UPSTREAM_ERROR, 4),
+        (CallStatus.APPROVAL_PENDING, 3),
+        (CallStatus.DENIED, 4),
+        (CallStatus.IN_PROGRESS, 3),
+        (CallStatus.HELD, 3),
+    ],
+)
+def test_the_exit_code_says_where_it_stands(daemon: Daemon, run: Run, status: CallStatus, code: int) -> None:
+    daemon.executions.answers = [replace(COMPLETED, status=status)]
+    shown = run(*EXECUTE)
+    assert shown.exit_code == code
+    assert status.value in shown.stdout
+    as_json = run(*EXECUTE, "--json")
+    assert as_json.exit_code == code
+    document = json.loads(as_json.stdout)
+    assert (document["status"], document["key"], document["output"]) == (status.value, "key-1", {"refund": "r-1"})
+
+
+def test_execute_sends_what_was_asked(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+    arguments = tmp_path / "args.json"
+    arguments.write_text('{"b": 2, "a": "x"}')
+    done = run(
+        "execute", "op", "-e", "test", "-t", "A-1", "--target-type", "order", "--target-version", "v1", "-a",
+        str(arguments), "--wait", "0", "--approval-id", "appr_1", "--policy-revision", "r1", "--request-timeout", "5",
+        "--maximum-attempts", "2",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    ((principal, envelope, wait, _),) = daemon.executions.calls
+    assert (principal, wait) == (AGENT, 0.0)
+    assert (envelope.target.type, envelope.target.id, envelope.target.version) == ("order", "A-1", "v1")
+    assert envelope.arguments_json == b'{"a":"x","b":2}'
+    assert (envelope.approval_id, envelope.policy_revision) == ("appr_1", "r1")
+    assert (envelope.request_timeout, envelope.maximum_attempts) == (5.0, 2)
+    assert envelope.has_caller_key
+    assert envelope.caller_key in done.stdout
+
+
+def test_arguments_come_from_stdin_too_and_are_checked(daemon: Daemon, run: Run) -> None:
+    start = ("execute", "op", "-e", "test", "-t", "A-1")
+    assert run(*start, "-a", "-", input='{"a": 1}').exit_code == 0
+    assert run(*start).exit_code == 2
+    assert run(*start, "-j", "{}", "-a", "-").exit_code == 2
+    wrong = run(*start, "-j", '{"a": 1, "a": 2}')
+    assert (wrong.exit_code, "twice" in wrong.stderr) == (1, True)
+    assert len(daemon.executions.calls) == 1
+
+
+def test_execute_waits_for_an_approval_and_goes_on(daemon: Daemon, run: Run) -> None:
+    """R361."""
+    daemon.executions.answers = [PENDING, COMPLETED]
+    daemon.executions.stored = replace(PENDING, status=CallStatus.IN_PROGRESS, state="approved")
+    done = run(*EXECUTE, "--approval-wait", "20")
+    assert done.exit_code == 0
+    assert "waiting for approval appr_1" in done.stderr
+    assert len(daemon.executions.calls) == 2
+
+
+def test_an_approval_that_does_not_come_is_not_finished(daemon: Daemon, run: Run) -> None:
+    daemon.executions.answers = [PENDING]
+    daemon.executions.stored = PENDING
+    assert run(*EXECUTE, "--approval-wait", "0").exit_code == 3
+
+
+def test_a_refusal_says_reason_and_next_step(daemon: Daemon, run: Run) -> None:
+    """R673."""
+    daemon.executions.answers = [errors.FailedPrecondition(Reason.TWIN_UNRESOLVED, "a twin", next_step="look it up")]
+    shown = run(*EXECUTE)
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert shown.stderr == "TWIN_UNRESOLVED: a twin\nnext: look it up\n"
+    document = json.loads(run(*EXECUTE, "--json").stdout)
+    assert (document["error"], document["executed"], document["outcome_unknown"]) == ("TWIN_UNRESOLVED", False, False)
+
+
+def test_no_answer_names_the_key_to_repeat_with(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+    """R671, R672."""
+    (tmp_path / "agent.sock").unlink()
+    shown = run(*EXECUTE)
+    assert shown.exit_code == 5
+    assert "NETWORK_ERROR" in shown.stderr
+    assert "--key key-1" in shown.stderr
+    document = json.loads(run(*EXECUTE, "--json").stdout)
+    assert (document["outcome_unknown"], document["key"]) == (True, "key-1")
+
+
+def test_foreign_text_never_drives_the_terminal(daemon: Daemon, run: Run) -> None:
+    """Text of an upstream or an agent is quoted and escaped, in every command and in JSON too."""
+    hostile = replace(COMPLETED, detail=HOSTILE, code=HOSTILE, output_json=json.dumps({"a": HOSTILE}).encode())
+    daemon.executions.answers = [hostile]
+    daemon.executions.stored = hostile
+    daemon.executions.events = [replace(event, code=HOSTILE, name=HOSTILE) for event in daemon.executions.events]
+    daemon.approvals.shown = replace(
+        APPROVAL, summary=HOSTILE, requester=HOSTILE, warnings=(HOSTILE,), intent_json=json.dumps(HOSTILE).encode(),
+        arguments_json=HOSTILE.encode(),
+    )  # fmt: skip
+    commands = [
+        EXECUTE, ("get", "exec_1"), ("list",), ("watch", "exec_1"), ("timeline", "exec_1"), ("approvals",),
+        ("approvals", "appr_1"), ("deny", "appr_1"),
+    ]  # fmt: skip
+    for command in commands:
+        for arguments in (command, (*command, "--json")):
+            result = run(*arguments)
+            text = result.stdout + result.stderr
+            assert not {"\x1b", "\x07", "\r", "\u202e", "\u200b"} & set(text), arguments
+    assert (
+        '"\\u001b[2J\\u001b]0;owned\\u0007 \\"ok\\" [bold]\\u202egnp.exe\\u200b\\u000d\\u000a"' in run(*EXECUTE).stdout
+    )
+
+
+def test_get_by_id_and_by_key(daemon: Daemon, run: Run) -> None:
+    assert json.loads(run("get", "exec_1", "--json").stdout)["events"][0]["stages"] == [[0, 12], [1, 340], [2, 25]]
+    assert run("get", "--key", "key-1").exit_code == 0
+    assert [asked[3:] for asked in daemon.executions.asked] == [("exec_1", ""), ("", "key-1")]
+    assert run("get").exit_code == 1
+    assert run("get", "exec_none").exit_code == 1
+
+
+def test_list(daemon: Daemon, run: Run) -> None:
+    shown = run("list", "--state", "held", "--limit", "5")
+    lines = shown.stdout.splitlines()
+    assert lines[0].split() == ["execution", "status", "state", "result", "code", "approval"]
+    assert lines[1].split() == ["exec_1", "completed", "succeeded", "completed_verified", "appr_1"]
+    assert "more: --page-token next" in shown.stderr
+    assert daemon.executions.asked[0][2:] == (5, "", ("held",))
+    assert run("list", "--state", "asleep").exit_code == 2
+
+
+TIMELINE = """\
+at          stage             took                            record              index  code
+            00 authenticate  12 µs  ▏
+            01 admit        340 µs  ▏
+            02 replay        25 µs  ▏
++0.000 s    03 decide       1.5 ms  ▏                         execution.proposed  3
++2.000 s    09 consume        4 ms  ▏                         execution.claimed   9
++3.000 s    12 classify      1.2 s  ████████████████████████  attempt.outcome     12     UPSTREAM_TIMEOUT
+"""
+
+
+def test_the_timeline_shows_stages_durations_and_bars(run: Run) -> None:
+    """MET: the stages of one execution, on one screen."""
+    shown = [line.split() for line in run("timeline", "exec_1").stdout.splitlines()]
+    assert shown == [line.split() for line in TIMELINE.splitlines()]
+    events = json.loads(run("timeline", "exec_1", "--json").stdout)["events"]
+    assert [event["took_microseconds"] for event in events] == [1500, 4000, 1_200_000]
+
+
+def test_watch_prints_one_line_a_record(run: Run) -> None:
+    lines = run("watch", "exec_1", "--after", "3").stdout.splitlines()
+    assert lines == [
+        "12:00:02.123456  09 consume             4 ms  execution.claimed #9",
+        "12:00:03.123456  12 classify           1.2 s  attempt.outcome #12 UPSTREAM_TIMEOUT",
+    ]
+    documents = [json.loads(line) for line in run("watch", "exec_1", "--json").stdout.splitlines()]
+    assert [document["ledger_index"] for document in documents] == [3, 9, 12]
+
+
+def test_approvals(run: Run) -> None:
+    shown = run("approvals", "--state", "pending", who="lead")
+    assert '"Refund 10.00 EUR for order A-1"' in shown.stdout
+    one = run("approvals", "appr_1", who="lead").stdout
+    for part in (
+        '"Refund 10.00 EUR for order A-1"',
+        '"order": "A-1"',
+        '"amount": "10.00"',
+        "irreversible",
+        HEX,
+        "2 distinct",
+    ):
+        assert part in one
+    document = json.loads(run("approvals", "appr_1", "--json", who="lead").stdout)
+    assert (document["intent"], document["arguments"]) == ({"order": "A-1"}, {"amount": "10.00"})
+
+
+@pytest.mark.parametrize(("command", "state"), [("approve", "approved"), ("deny", "denied")])
+def test_deciding_shows_first_and_asks(daemon: Daemon, run: Run, command: str, state: str) -> None:
+    done = run(command, "appr_1", "--reason", "fine", who="lead", input="y\n")
+    assert done.exit_code == 0, done.output
+    assert '"Refund 10.00 EUR for order A-1"' in done.stdout
+    assert "WARNING: irreversible" in done.stdout
+    assert f"{command} exactly this?" in done.stdout
+    assert f"appr_1 is {state}" in done.stdout
+    assert daemon.approvals.decided == [(LEAD, "appr_1", HEX, "cd" * 32, command, "fine")]
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+def test_nothing_is_decided_without_a_yes(daemon: Daemon, run: Run, answer: str) -> None:
+    assert run("approve", "appr_1", who="lead", input=answer).exit_code == 1
+    assert not daemon.approvals.decided
+
+
+def test_yes_needs_both_digests_of_what_was_read(daemon: Daemon, run: Run) -> None:
+    for given in ((), ("--action", HEX), ("--shown", "cd" * 32)):
+        assert run("approve", "appr_1", "--yes", *given, who="lead").exit_code == 2
+    assert run("approve", "appr_1", "--json", who="lead").exit_code == 2
+    both = ("--action", HEX, "--shown", "cd" * 32)
+    done = run("approve", "appr_1", "--yes", *both, "--json", who="lead")
+    assert json.loads(done.stdout)["approval"]["state"] == "approved"
+    assert len(daemon.approvals.decided) == 1
+
+
+def test_a_digest_that_is_not_of_what_stands_there_decides_nothing(daemon: Daemon, run: Run) -> None:
+    done = run("approve", "appr_1", "--shown", HEX, who="lead", input="y\n")
+    assert (done.exit_code, "read it again" in done.stderr) == (1, True)
+    assert not daemon.approvals.decided
+    late = run("approve", "appr_1", "--yes", "--action", HEX, "--shown", HEX, who="lead")
+    assert (late.exit_code, "SHOWN_DIFFERS" in late.stderr) == (1, True)
+
+
+def test_resolve(daemon: Daemon, run: Run) -> None:
+    done = run("resolve", "exec_1", "--finding", "absent", "--reason", "looked", who="operator")
+    assert done.exit_code == 0
+    assert daemon.executions.asked == [("resolve", OPERATOR, "exec_1", Finding.ABSENT, "looked")]
+    assert run("resolve", "exec_1", "--finding", "maybe", "--reason", "x").exit_code == 2
+
+
+def test_ledger(run: Run) -> None:
+    lines = run("ledger", "read", "--from", "1", "--limit", "2").stdout.splitlines()
+    assert lines[1].split() == ["1", "2026-11-29T12:00:01.000000Z", "execution.proposed", "3", "exec_1"]
+    document = json.loads(run("ledger", "read", "exec_1", "--json").stdout)
+    assert [json.loads(leaf["leaf"])["type"] for leaf in document["leaves"]] == [
+        "execution.proposed", "execution.claimed", "result.sealed",
+    ]  # fmt: skip
+    assert run("ledger", "checkpoint").stdout == "checkpoint 5\n"
+    assert run("ledger", "proof", "3").stdout.startswith("c2sp.org/tlog-proof@v1")
+    assert len(run("ledger", "proof", "--old-size", "2").stdout.splitlines()) == 3
+    assert run("ledger", "proof").exit_code == 2
+    assert run("ledger", "proof", "99").exit_code == 1
+
+
+def test_receipt_get_prints_or_writes(run: Run, tmp_path: Path) -> None:
+    assert '"p": 1' in run("receipt", "get", "exec_1").stdout
+    document = json.loads(run("receipt", "get", "exec_1", "--json").stdout)
+    assert (document["receipt_dsse"], document["result_dsse"]) == ({"p": 1}, {"r": 1})
+    out = tmp_path / "evidence"
+    assert run("receipt", "get", "exec_1", "--out", str(out)).exit_code == 0
+    assert (out / "receipt.dsse.json").read_bytes() == COMPLETED.receipt_dsse
+    assert (out / "result.dsse.json").read_bytes() == COMPLETED.result_dsse
+    assert (out / "receipt.tlog-proof").read_text() == COMPLETED.receipt_proof
+
+
+def test_a_receipt_that_is_not_there_yet(daemon: Daemon, run: Run) -> None:
+    daemon.executions.stored = replace(PENDING, no_receipt_reason="waits for approval")
+    shown = run("receipt", "get", "exec_1")
+    assert (shown.exit_code, "waits for approval" in shown.stderr) == (3, True)
+
+
+def test_receipt_verify_refuses_what_nobody_signed(run: Run, tmp_path: Path) -> None:
+    for name in ("root", "keyset"):
+        (tmp_path / name).write_text("{}")
+    pinned = ("--root", str(tmp_path / "root"), "--keyset", str(tmp_path / "keyset"))
+    refused = run("receipt", "verify", "exec_1", *pinned)
+    assert (refused.exit_code, refused.stdout.startswith("not verified: ")) == (1, True)
+    assert json.loads(run("receipt", "verify", "exec_1", *pinned, "--json").stdout)["verdict"] == "not verified"
+    assert run("receipt", "verify", *pinned).exit_code == 2
+
+
+def test_without_a_socket_it_says_how_to_give_one() -> None:
+    result = CliRunner().invoke(kblockctl, ["list"], env={"KBLOCKD_SOCKET": ""})
+    assert (result.exit_code, "KBLOCKD_SOCKET" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    result = CliRunner().invoke(kblockctl, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_KBLOCKCTL_COMPLETE" in result.stdout
+
+
+def test_every_command_has_json_and_a_sentence() -> None:
+    def leaves(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+        for name, member in getattr(command, "commands", {}).items():
+            yield from leaves(member, (*path, name))
+        if not getattr(command, "commands", None):
+            yield path, command
+
+    for path, command in leaves(kblockctl):
+        assert command.help, path
+        if path != ("completion",):
+            assert "--json" in {option for parameter in command.params for option in parameter.opts}, path
