@@ -89,6 +89,7 @@ test_two_roles_add_up if {
 test_empty_tenant_or_id_is_refused if {
 	refused(object.union(agent, {"tenant": ""}), "/kblock.v1.ExecutionService/Get")
 	refused(object.union(agent, {"id": ""}), "/kblock.v1.ExecutionService/Get")
+	refused(object.union(agent, {"id": 7}), "/kblock.v1.ExecutionService/Get")
 }
 
 test_a_refusal_says_why if {

@@ -108,3 +108,9 @@ test_nothing_is_allowed_without_a_type if {
 	decision.result.effect == "deny" with input as {"v": "kblockd.policy/1"}
 	decision.result.effect == "deny" with input as {}
 }
+
+test_an_end_that_is_no_text_observes_nothing if {
+	result := decision.result with input as action("note.create", "medium", "production")
+		with data.kblock.decision.observed as {"note.create": 2027}
+	result.effect == "deny"
+}

@@ -90,7 +90,9 @@ test_amount_must_fit if {
 	answer(changed("/args/amount", "0.99")).ok == true
 	refused(changed("/args/amount", "100.01"), "AMOUNT")
 	refused(changed("/args/amount", "0.00"), "AMOUNT")
-	refused(changed("/args/amount", "1e1"), "AMOUNT")
+	every amount in ["1e1", "25", "25.0", "25.000", "0.5", "0.500", "-25.00", "+25.00", " 25.00", "25,00", ""] {
+		refused(changed("/args/amount", amount), "AMOUNT")
+	}
 	refused(changed("/args/amount", 25), "AMOUNT")
 	refused(changed("/args/currency", "USD"), "AMOUNT")
 }
@@ -167,4 +169,9 @@ test_observe_stands_until_its_end if {
 	ended := preconditions.result with input as document
 		with data.kblock.decision.observed as {"note.create": "2026-11-29T10:00:00.000000Z"}
 	ended.stands == false
+}
+
+test_what_holds_for_refunds_does_not_bind_others if {
+	document := json.patch(plain, [{"op": "replace", "path": "/snapshot", "value": {"refunded": "5.00"}}])
+	answer(document).ok == true
 }

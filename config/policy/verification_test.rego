@@ -44,6 +44,31 @@ test_a_malformed_read_proves_nothing if {
 	}
 }
 
+test_rows_and_lists_of_another_type_prove_nothing if {
+	every value in [
+		{"refunds": {"first": row}},
+		{"refunds": [{"amount": 25, "currency": "EUR"}]},
+		{"refunds": [{"amount": "25.00", "currency": 978}]},
+		{"refunds": 1, "amount": "25.00"},
+		{"duplicate_operation": true},
+	] {
+		document := json.patch(base, [{"op": "replace", "path": "/read", "value": value}])
+		answer(document).verdict == "inconclusive"
+	}
+}
+
+test_refunds_are_not_compared_field_by_field if {
+	document := json.patch(base, [
+		{"op": "replace", "path": "/contract/verification/tolerated", "value": {"refunds": 0}},
+		{"op": "replace", "path": "/read", "value": {"refunds": 0}},
+	])
+	answer(document).verdict == "inconclusive"
+}
+
+test_a_list_of_refunds_says_nothing_of_another_action if {
+	seen({"refunds": [row, row]}) == "inconclusive"
+}
+
 test_two_rows_that_cannot_be_read_prove_nothing if {
 	document := json.patch(base, [{"op": "replace", "path": "/read", "value": {"refunds": [1, 2]}}])
 	answer(document).verdict == "inconclusive"

@@ -83,21 +83,22 @@ def approvals(views: Iterable[ApprovalView]) -> Table:
             cell(view.risk_tier),
             cell(rfc3339(view.not_after)),
             cell(view.requester),
-            quoted(view.summary),
+            cell(view.summary),
         )
     return table
 
 
 def approval(view: ApprovalView) -> list[Table | Text]:
-    """Everything that the approver decides about; values that an agent chose stand in quotes or as JSON."""
+    """Everything that the approver decides about. Values that an agent chose stand in quotes (the daemon puts them into
+    the summary) or as JSON."""
     table = _fields()
     _row(table, "approval", cell(f"{view.approval_id} ({view.state})", "bold"))
-    _row(table, "summary", quoted(view.summary))
+    _row(table, "summary", cell(view.summary, "bold"))
     _row(table, "risk", cell(view.risk_tier))
     _row(table, "operation", cell(f"{view.operation} in {view.environment}"))
     _row(table, "tool", cell(f"{view.tool} of {view.upstream}"))
     _row(table, "requester", cell(f"{view.requester}, agent {view.agent}, tenant {view.tenant}"))
-    _row(table, "approvals", cell(f"{view.count} distinct owners must approve"))
+    _row(table, "approvals", cell(f"{view.count} needed, each of another owner"))
     _row(table, "valid", cell(f"{rfc3339(view.not_before)} to {rfc3339(view.not_after)}"))
     _row(table, "intent", Text(pretty_json(view.intent_json or b"null")))
     _row(table, "arguments", Text(pretty_json(view.arguments_json or b"null")))

@@ -26,6 +26,8 @@ NETWORK_ERROR: Final = "NETWORK_ERROR"
 TIMEOUT: Final = "TIMEOUT"
 HTTP_ERROR: Final = "HTTP_ERROR"
 _DETAILS_KEY: Final = "grpc-status-details-bin"
+# What gRPC says when something that speaks HTTP but not gRPC answered, such as a proxy.
+_HTTP_WORDS: Final = ("http2 header with status", "http status", "content-type")
 _NOT_KNOWN: Final = "resume the call: the same key repeats it exactly and never runs it twice"
 
 
@@ -187,7 +189,7 @@ def _transport_reason(code: grpc.StatusCode, text: str) -> str:
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return TIMEOUT
     lowered = text.lower()
-    if "http2 header with status" in lowered or "content-type" in lowered:
+    if any(words in lowered for words in _HTTP_WORDS):
         return HTTP_ERROR
     return NETWORK_ERROR
 

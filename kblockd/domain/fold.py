@@ -2,6 +2,9 @@
 
 The same function runs in the commit and in ``ledger verify``, so that rows cannot drift from records (design
 section 1). ``read`` sees the rows as they are after the group's earlier records.
+
+A record that contradicts the rows does not fold, whatever the conditions of its commit said: a second claim of a deed,
+a marker under another fence, a decision on an approval that waits for none.
 """
 
 from __future__ import annotations
@@ -10,20 +13,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kblockd.domain import rows
+from kblockd.domain.fold_approvals import APPROVALS
+from kblockd.domain.fold_configuration import CONFIGURATION
+from kblockd.domain.moves import check, counted, existing, given_up, moved, taken, touched
 from kblockd.domain.records import Record, RecordType, read
-from kblockd.domain.rows import Key
+from kblockd.domain.rows import Changes, Key, Read, Row
 from kblockd.domain.states import TERMINAL, Event, Phase, ResultClass, State, advance
-
-Row = Mapping[str, Any]
-Read = Callable[[Key], Row | None]
-Changes = list[tuple[Key, Row | None]]
 
 
 def fold(read_row: Read, index: int, leaf: bytes) -> Changes:
     """The rows that the record at ``index`` changes; raises ``IllegalTransition`` or ValueError on a defect."""
     record = read(leaf)
-    rule = _RULES.get(record.type)
-    return rule(read_row, index, record) if rule else []
+    if record.type in WITHOUT_ROWS:
+        return []
+    try:
+        return _RULES[record.type](read_row, index, record)
+    except KeyError as missing:
+        raise ValueError(f"{record.type} lacks {missing}") from None
 
 
 def _proposed(read_row: Read, index: int, record: Record) -> Changes:
@@ -46,67 +52,15 @@ def _proposed(read_row: Read, index: int, record: Record) -> Changes:
     if body["effect"] in ("allow", "observe"):
         row["state"] = str(advance((State.PROPOSED, Phase.NONE), Event.ALLOWED)[0])
     link = {"execution": record.execution, "records": [index]}
-    changes: Changes = [
-        (rows.execution(record.execution), row),
-        (rows.open_execution(record.execution), link),
-    ]
     if body["caller_key"]:
-        changes.append((rows.caller_key(body["caller_key"]), {**link, "fingerprint": body["fingerprint"]}))
+        guard = taken(read_row, rows.caller_key(body["caller_key"]), {**link, "fingerprint": body["fingerprint"]})
     else:
-        changes.append((rows.open_call(body["fingerprint"]), link))
-    return changes
-
-
-def _approval_requested(read_row: Read, index: int, record: Record) -> Changes:
-    body = record.body
-    execution = _moved(read_row, index, record, Event.APPROVAL_REQUESTED, approval_id=body["approval_id"])
-    approval = {
-        **{k: v for k, v in body.items() if k != "stages"},
-        "execution": record.execution,
-        "tenant": record.tenant,
-        "state": "pending",
-        "decisions": [],
-        "records": execution["records"],
-    }
+        guard = taken(read_row, rows.open_call(body["fingerprint"]), link)
     return [
-        (rows.execution(record.execution), execution),
-        (rows.approval(body["approval_id"]), approval),
-        _counted(read_row, rows.pending(record.tenant, execution["agent"]), 1),
+        taken(read_row, rows.execution(record.execution), row),
+        (rows.open_execution(record.execution), link),
+        guard,
     ]
-
-
-def _approval_decided(read_row: Read, index: int, record: Record) -> Changes:
-    body = record.body
-    key = rows.approval(body["approval_id"])
-    approval = _existing(read_row, key)
-    decision = {
-        "approver": body["approver"],
-        "owner": body["owner"],
-        "verdict": body["verdict"],
-        "dsse_sha256": body["dsse_sha256"],
-        "statement_sha256": body["statement_sha256"],
-        "index": index,
-    }
-    decisions = [*approval["decisions"], decision]
-    owners = {d["owner"] for d in decisions if d["verdict"] == "approve"}
-    denied = body["verdict"] == "deny"
-    complete = not denied and len(owners) >= approval["count"]
-    state = "denied" if denied else "approved" if complete else "pending"
-    execution = _moved(read_row, index, record, Event.APPROVED) if complete else _touched(read_row, index, record)
-    changes: Changes = [
-        (rows.execution(record.execution), execution),
-        (key, {**approval, "decisions": decisions, "state": state, "records": execution["records"]}),
-    ]
-    if complete:
-        changes.append(_counted(read_row, rows.pending(record.tenant, execution["agent"]), -1))
-    return changes
-
-
-def _approval_revoked(read_row: Read, index: int, record: Record) -> Changes:
-    key = rows.approval(record.body["approval_id"])
-    execution = _touched(read_row, index, record)
-    approval = {**_existing(read_row, key), "state": "revoked", "records": execution["records"]}
-    return [(rows.execution(record.execution), execution), (key, approval)]
 
 
 def _refused(read_row: Read, index: int, record: Record) -> Changes:
@@ -117,16 +71,16 @@ def _refused(read_row: Read, index: int, record: Record) -> Changes:
 
 def _closed_without_effect(event: Event, approval_state: str) -> Callable[[Read, int, Record], Changes]:
     def rule(read_row: Read, index: int, record: Record) -> Changes:
-        before = _existing(read_row, rows.execution(record.execution))
-        execution = _moved(read_row, index, record, event, code=record.body["code"], closed_at=record.at)
+        before = existing(read_row, rows.execution(record.execution))
+        execution = moved(read_row, index, record, event, code=record.body["code"], closed_at=record.at)
         changes: Changes = [(rows.execution(record.execution), execution), *_release(execution)]
         if approval_id := execution["approval_id"]:
             key = rows.approval(approval_id)
-            approval = _existing(read_row, key)
+            approval = existing(read_row, key)
             state = approval["state"] if approval["state"] in ("denied", "revoked") else approval_state
             changes.append((key, {**approval, "state": state, "records": execution["records"]}))
             if before["state"] == State.PENDING_APPROVAL:
-                changes.append(_counted(read_row, rows.pending(record.tenant, execution["agent"]), -1))
+                changes.append(counted(read_row, rows.pending(record.tenant, execution["agent"]), -1))
         return changes
 
     return rule
@@ -135,7 +89,8 @@ def _closed_without_effect(event: Event, approval_state: str) -> Callable[[Read,
 def _claimed(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
     again = body["again"]
-    execution = _moved(
+    _check_claim(existing(read_row, rows.execution(record.execution)), record)
+    execution = moved(
         read_row,
         index,
         record,
@@ -154,15 +109,30 @@ def _claimed(read_row: Read, index: int, record: Record) -> Changes:
         return changes
     link = {"execution": record.execution, "records": execution["records"]}
     changes += [
-        (rows.twin(execution["twin"]), link),
-        (_target_key(execution), link),
-        _counted(read_row, _running_key(execution), 1),
+        taken(read_row, rows.twin(execution["twin"]), link),
+        taken(read_row, _target_key(execution), link),
+        counted(read_row, _running_key(execution), 1),
     ]
     if approval_id := execution["approval_id"]:
         key = rows.approval(approval_id)
-        approval = {**_existing(read_row, key), "state": "used", "records": execution["records"]}
-        changes.append((key, approval))
+        approval = existing(read_row, key)
+        check(approval["state"] == "approved", record, f"the approval is {approval['state']}")
+        changes.append((key, {**approval, "state": "used", "records": execution["records"]}))
     return changes
+
+
+def _check_claim(before: Row, record: Record) -> None:
+    """One consumption; each attempt is a new one, and each re-entry (9r) brings a newer fence for the same effect."""
+    body = record.body
+    check(body["again"] == (before["state"] == State.EXECUTING), record, "9 is not 9r")
+    check(record.attempt > before["marker"], record, f"attempt {before['marker']} was sent already")
+    if body["again"]:
+        check(body["effect_key"] == before["effect_key"], record, "another effect key")
+        check(_order(body["fence"]) > _order(before["fence"]), record, "the fence is not newer")
+
+
+def _order(fence: Mapping[str, int]) -> tuple[int, int]:
+    return (fence["incarnation"], fence["counter"])
 
 
 def _consumption(record: Record, index: int) -> dict[str, Any]:
@@ -177,19 +147,16 @@ def _consumption(record: Record, index: int) -> dict[str, Any]:
     }
 
 
+_OF_ONE_ATTEMPT: Final = ("finding", "verification", "recovery", "operation_id", "output_sha256")
+
+
 def _sent(read_row: Read, index: int, record: Record) -> Changes:
-    return _only_execution(
-        record,
-        _moved(
-            read_row,
-            index,
-            record,
-            Event.SENT,
-            marker=record.attempt,
-            sent_at=record.at,
-            boot=record.body["boot"],
-        ),
-    )
+    """What was found out about the attempts before says nothing about this one: an absence least of all."""
+    before = existing(read_row, rows.execution(record.execution))
+    row = moved(read_row, index, record, Event.SENT, marker=record.attempt, sent_at=record.at, boot=record.body["boot"])
+    held = (record.attempt, record.body["fence"]) == (before["attempt"], before["fence"])
+    check(held, record, "the claim is another attempt's or another holder's")
+    return _only_execution(record, {name: value for name, value in row.items() if name not in _OF_ONE_ATTEMPT})
 
 
 _OUTCOME_EVENTS: Final = {
@@ -203,61 +170,67 @@ _OUTCOME_EVENTS: Final = {
 def _attempt_outcome(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
     if body["late"]:
+        marker = existing(read_row, rows.execution(record.execution))["marker"]
+        check(0 < record.attempt <= marker, record, "an answer to what was never sent")
         late = {"class": body["class"], "output_sha256": body["output_sha256"], "index": index}
-        return _only_execution(record, _touched(read_row, index, record, late=late))
+        return _only_execution(record, touched(read_row, index, record, late=late))
     changes = {"result_class": body["class"], "code": body["code"], "output_sha256": body["output_sha256"]}
     if body["operation"]:
-        changes["operation"] = body["operation"]
-    event = _OUTCOME_EVENTS[ResultClass(body["class"])]
-    return _only_execution(record, _moved(read_row, index, record, event, **changes))
+        changes["operation_id"] = body["operation"]
+    event = _OUTCOME_EVENTS.get(ResultClass(body["class"]))
+    if event is None:
+        raise ValueError(f"{record.type}: an attempt has no outcome {body['class']}")
+    return _only_execution(record, moved(read_row, index, record, event, **changes))
 
 
 def _operation_accepted(read_row: Read, index: int, record: Record) -> Changes:
-    return _only_execution(record, _touched(read_row, index, record, operation=record.body["operation"]))
+    row = touched(read_row, index, record, operation_id=record.body["operation"])
+    check(row["phase"] == Phase.ACCEPTED, record, "nothing was accepted")
+    return _only_execution(record, row)
 
 
 def _reconciled(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
     finding = {k: body[k] for k in ("finding", "by", "read_sha256")}
-    return _only_execution(record, _moved(read_row, index, record, Event.RECONCILED, finding=finding))
+    return _only_execution(record, moved(read_row, index, record, Event.RECONCILED, finding=finding))
 
 
 def _verified(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
     verification = {k: body[k] for k in ("verdict", "source", "read_sha256")}
     changes = {"verification": verification, "result_class": body["class"]}
-    return _only_execution(record, _moved(read_row, index, record, Event.VERIFIED, **changes))
+    return _only_execution(record, moved(read_row, index, record, Event.VERIFIED, **changes))
 
 
 def _recovery_planned(read_row: Read, index: int, record: Record) -> Changes:
     return _only_execution(
-        record, _moved(read_row, index, record, Event.RECOVERY_PLANNED, recovery=record.body["recovery"])
+        record, moved(read_row, index, record, Event.RECOVERY_PLANNED, recovery=record.body["recovery"])
     )
 
 
 def _held(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
-    execution = _moved(read_row, index, record, Event.HELD, code=body["code"], fence=None, holder="")
+    execution = moved(read_row, index, record, Event.HELD, code=body["code"], fence=None, holder="")
     changes: Changes = [
         (rows.execution(record.execution), execution),
-        _counted(read_row, _running_key(execution), -1),
+        counted(read_row, _running_key(execution), -1),
     ]
     if not body["keep_lock"]:
-        changes.append((_target_key(execution), None))
+        changes += given_up(read_row, _target_key(execution), record.execution)
     return changes
 
 
 def _resolved(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
     resolution = {k: body[k] for k in ("finding", "operator", "owner", "reason_sha256")}
-    return _only_execution(record, _moved(read_row, index, record, Event.RESOLVED, resolution=resolution))
+    return _only_execution(record, moved(read_row, index, record, Event.RESOLVED, resolution=resolution))
 
 
 def _sealed(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
-    before = _existing(read_row, rows.execution(record.execution))
-    event = Event.SUCCEEDED if body["state"] == State.SUCCEEDED else Event.FAILED
-    execution = _moved(
+    before = existing(read_row, rows.execution(record.execution))
+    event = {State.SUCCEEDED: Event.SUCCEEDED, State.FAILED: Event.FAILED}[State(body["state"])]
+    execution = moved(
         read_row,
         index,
         record,
@@ -273,17 +246,19 @@ def _sealed(read_row: Read, index: int, record: Record) -> Changes:
         holder="",
     )
     changes: Changes = [(rows.execution(record.execution), execution), *_release(execution)]
-    changes.append((_target_key(execution), None))
+    changes += given_up(read_row, _target_key(execution), record.execution)
     if not body["outcome_unknown"]:
-        changes.append((rows.twin(execution["twin"]), None))
+        changes += given_up(read_row, rows.twin(execution["twin"]), record.execution)
     if before["state"] == State.EXECUTING:
-        changes.append(_counted(read_row, _running_key(execution), -1))
+        changes.append(counted(read_row, _running_key(execution), -1))
     return changes
 
 
 def _disposition(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
-    execution = _touched(
+    sealed = existing(read_row, rows.execution(record.execution))
+    check(sealed.get("outcome_unknown", False), record, "the execution is not sealed as unknown")
+    execution = touched(
         read_row,
         index,
         record,
@@ -291,7 +266,7 @@ def _disposition(read_row: Read, index: int, record: Record) -> Changes:
     )
     changes: Changes = [(rows.execution(record.execution), execution)]
     if body["finding"] in ("present", "absent"):
-        changes.append((rows.twin(execution["twin"]), None))
+        changes += given_up(read_row, rows.twin(execution["twin"]), record.execution)
     return changes
 
 
@@ -301,56 +276,8 @@ def _receipt(read_row: Read, index: int, record: Record) -> Changes:
     ]
 
 
-def _activation(key_of: Callable[[Mapping[str, Any]], Key]) -> Callable[[Read, int, Record], Changes]:
-    """Rows that one record determines whole: policy, contract, upstream, principal, daemon."""
-
-    def rule(read_row: Read, index: int, record: Record) -> Changes:
-        return [(key_of(record.body), {**record.body, "at": record.at, "records": [index]})]
-
-    return rule
-
-
-def _key_added(read_row: Read, index: int, record: Record) -> Changes:
-    row = {**record.body, "state": "active", "records": [index]}
-    return [(rows.key(record.body["kid"]), row), (rows.active_key(record.body["role"]), row)]
-
-
-def _key_ended(read_row: Read, index: int, record: Record) -> Changes:
-    """Retired or revoked; the record repeats what the row needs, so that it stands alone."""
-    row = {**record.body, "state": str(record.type).partition(".")[2], "records": [index]}
-    active = read_row(rows.active_key(record.body["role"]))
-    changes: Changes = [(rows.key(record.body["kid"]), row)]
-    if active and active["kid"] == record.body["kid"]:
-        changes.append((rows.active_key(record.body["role"]), None))
-    return changes
-
-
-def _existing(read_row: Read, key: Key) -> Row:
-    row = read_row(key)
-    if row is None:
-        raise ValueError(f"a record refers to {key[0]} {key[-1]}, which does not exist")
-    return row
-
-
-def _touched(read_row: Read, index: int, record: Record, **changes: Any) -> dict[str, Any]:
-    row = _existing(read_row, rows.execution(record.execution))
-    return {**row, **changes, "records": [*row["records"], index]}
-
-
-def _moved(read_row: Read, index: int, record: Record, event: Event, **changes: Any) -> dict[str, Any]:
-    row = _existing(read_row, rows.execution(record.execution))
-    state, phase = advance((State(row["state"]), Phase(row["phase"])), event)
-    return {**row, **changes, "state": str(state), "phase": str(phase), "records": [*row["records"], index]}
-
-
 def _only_execution(record: Record, row: Row) -> Changes:
     return [(rows.execution(record.execution), row)]
-
-
-def _counted(read_row: Read, key: Key, by: int) -> tuple[Key, Row | None]:
-    row = read_row(key)
-    count = (row["count"] if row else 0) + by
-    return (key, {"count": count} if count else None)
 
 
 def _release(execution: Row) -> Changes:
@@ -373,9 +300,7 @@ def _running_key(execution: Row) -> Key:
 
 _RULES: Final[Mapping[RecordType, Callable[[Read, int, Record], Changes]]] = {
     RecordType.PROPOSED: _proposed,
-    RecordType.APPROVAL_REQUESTED: _approval_requested,
-    RecordType.APPROVAL_DECIDED: _approval_decided,
-    RecordType.APPROVAL_REVOKED: _approval_revoked,
+    **APPROVALS,
     RecordType.CALL_REFUSED: _refused,
     RecordType.REJECTED: _closed_without_effect(Event.REJECTED, "void"),
     RecordType.EXPIRED: _closed_without_effect(Event.EXPIRED, "expired"),
@@ -392,12 +317,16 @@ _RULES: Final[Mapping[RecordType, Callable[[Read, int, Record], Changes]]] = {
     RecordType.SEALED: _sealed,
     RecordType.DISPOSITION: _disposition,
     RecordType.RECEIPT: _receipt,
-    RecordType.POLICY_ACTIVATED: _activation(lambda body: rows.policy()),
-    RecordType.CONTRACT_ACTIVATED: _activation(lambda b: rows.contract(b["operation"], b["environment"])),
-    RecordType.UPSTREAM_ACTIVATED: _activation(lambda b: rows.upstream(b["name"])),
-    RecordType.PRINCIPAL_CHANGED: _activation(lambda b: rows.principal(b["id"])),
-    RecordType.KEY_ADDED: _key_added,
-    RecordType.KEY_RETIRED: _key_ended,
-    RecordType.KEY_REVOKED: _key_ended,
-    RecordType.DAEMON_STARTED: _activation(lambda body: rows.daemon()),
+    **CONFIGURATION,
 }
+
+WITHOUT_ROWS: Final = frozenset(
+    {
+        RecordType.LEASE_LOST,
+        RecordType.POLICY_REFUSED,
+        RecordType.STORE_PRUNED,
+        RecordType.STORE_RESTORED,
+        RecordType.DAEMON_STOPPED,
+    }
+)
+"""On record and nothing more: no commit is conditioned on them."""

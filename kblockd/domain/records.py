@@ -19,6 +19,7 @@ from kblockd.domain.canonical import canonical
 VERSION: Final = "kblockd.record/1"
 MAX_LEAF: Final = 65_535
 RECEIPT_PREDICATE: Final = "https://kblockd.dev/receipt/v1"
+_FIELDS: Final = frozenset({"v", "type", "at", "tenant", "execution", "attempt", "stage", "body"})
 
 
 class RecordType(enum.StrEnum):
@@ -72,7 +73,10 @@ class Record:
     body: Mapping[str, Any] = field(default_factory=dict)
 
     def leaf(self) -> bytes:
-        """The bytes that the tree hashes; raises ValueError above ``MAX_LEAF``."""
+        """The bytes that the tree hashes; raises ValueError above ``MAX_LEAF``, for a float (units are whole in
+        records, so that a row folds to the same bytes for ever) and for a receipt, which brings its own leaf."""
+        if self.type is RecordType.RECEIPT or _has_float(self.body):
+            raise ValueError(f"{self.type}: a receipt, or a float, has no leaf here")
         data = canonical(
             {
                 "v": VERSION,
@@ -93,17 +97,37 @@ class Record:
 def read(leaf: bytes) -> Record:
     """A record from its leaf; raises ValueError for bytes that are neither a record nor a receipt."""
     document = orjson.loads(leaf)
-    if document.get("v") == VERSION:
-        return Record(
-            RecordType(document["type"]),
-            document["at"],
-            document["tenant"],
-            document["execution"],
-            document["attempt"],
-            document["stage"],
-            document["body"],
-        )
-    if document.get("predicateType") == RECEIPT_PREDICATE:
-        predicate = document["predicate"]
-        return Record(RecordType.RECEIPT, predicate["issuedAt"], execution=predicate["executionId"], stage=16)
+    if not isinstance(document, dict):
+        raise ValueError("neither a record nor a receipt")
+    try:
+        if document.get("v") == VERSION:
+            return _record(document)
+        if document.get("predicateType") == RECEIPT_PREDICATE:
+            predicate = document["predicate"]
+            return Record(RecordType.RECEIPT, predicate["issuedAt"], execution=predicate["executionId"], stage=16)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a record without its fields ({error})") from None
     raise ValueError("neither a record nor a receipt")
+
+
+def _record(document: Mapping[str, Any]) -> Record:
+    type_ = RecordType(document["type"])
+    if type_ is RecordType.RECEIPT or document.keys() != _FIELDS:
+        raise ValueError(f"{type_}: not the fields of a record")
+    return Record(
+        type_,
+        document["at"],
+        document["tenant"],
+        document["execution"],
+        document["attempt"],
+        document["stage"],
+        document["body"],
+    )
+
+
+def _has_float(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_has_float(member) for member in value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_float(member) for member in value)
+    return isinstance(value, float)

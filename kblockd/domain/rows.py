@@ -6,9 +6,13 @@ row again. That is what ``ledger verify`` does. Counters carry ``count`` alone.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 Key = tuple[str | int, ...]
+Row = Mapping[str, Any]
+Read = Callable[[Key], Row | None]
+Changes = list[tuple[Key, Row | None]]
 
 COUNTERS: Final = frozenset({"pending", "running"})
 

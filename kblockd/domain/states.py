@@ -27,7 +27,7 @@ class State(enum.StrEnum):
 
 
 class Phase(enum.StrEnum):
-    """Where an executing action stands; empty in every other state."""
+    """Where an executing action stands; empty in every other state. Nothing leads to ``cancelling`` yet."""
 
     NONE = ""
     CLAIMED = "claimed"
@@ -112,7 +112,7 @@ _HELD = _at(State.HELD)
 _SUCCEEDED = _at(State.SUCCEEDED)
 _FAILED = _at(State.FAILED)
 
-# An execution that was sent can always be held or end failed: the sweep closes whatever no longer advances.
+# An execution that was claimed can always be held or end failed: the sweep closes whatever no longer advances.
 _CLOSING: dict[Event, Place] = {Event.HELD: _HELD, Event.FAILED: _FAILED}
 
 TRANSITIONS: Final[dict[Place, dict[Event, Place]]] = {
@@ -140,19 +140,15 @@ TRANSITIONS: Final[dict[Place, dict[Event, Place]]] = {
         Event.ANSWERED: _VERIFYING,
         Event.ACCEPTED: _ACCEPTED,
         Event.LOST: _RECONCILING,
-        Event.RECONCILED: _RECONCILING,
         **_CLOSING,
     },
     _ACCEPTED: {
-        Event.RECONCILED: _ACCEPTED,
         Event.ANSWERED: _VERIFYING,
         Event.LOST: _RECONCILING,
         **_CLOSING,
     },
     _RECONCILING: {
         Event.RECONCILED: _RECONCILING,
-        Event.ANSWERED: _VERIFYING,
-        Event.ACCEPTED: _ACCEPTED,
         Event.VERIFIED: _VERIFYING,
         Event.RECOVERY_PLANNED: _RECOVERING,
         Event.SUCCEEDED: _SUCCEEDED,
@@ -160,19 +156,12 @@ TRANSITIONS: Final[dict[Place, dict[Event, Place]]] = {
     },
     _VERIFYING: {
         Event.VERIFIED: _VERIFYING,
-        Event.RECONCILED: _VERIFYING,
         Event.RECOVERY_PLANNED: _RECOVERING,
         Event.SUCCEEDED: _SUCCEEDED,
         **_CLOSING,
     },
     # Recovery by another attempt goes back in by 9r; everything else ends or holds.
-    _RECOVERING: {
-        Event.RECOVERY_PLANNED: _RECOVERING,
-        Event.CLAIMED: _CLAIMED,
-        Event.SUCCEEDED: _SUCCEEDED,
-        **_CLOSING,
-    },
-    _executing(Phase.CANCELLING): {**_CLOSING, Event.SUCCEEDED: _SUCCEEDED},
+    _RECOVERING: {Event.RECOVERY_PLANNED: _RECOVERING, Event.CLAIMED: _CLAIMED, **_CLOSING},
     _HELD: {Event.RESOLVED: _HELD, Event.SUCCEEDED: _SUCCEEDED, Event.FAILED: _FAILED},
     **{_at(state): {} for state in sorted(TERMINAL)},
 }

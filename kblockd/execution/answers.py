@@ -40,12 +40,12 @@ _UNKNOWN: Final = "sent, no valid answer; the upstream may have acted"
 _BEFORE_EFFECT: Final = (ResultClass.NOT_STARTED, ResultClass.FAILED_BEFORE_SIDE_EFFECT)
 
 
-async def outcome(parts: Parts, row: Row, *, replayed: bool = False) -> Outcome:
-    """The outcome of one execution, from its row and payloads."""
+async def outcome(parts: Parts, row: Row, *, replayed: bool = False, brief: bool = False) -> Outcome:
+    """The outcome of one execution, from its row and payloads; ``brief`` (in lists) leaves out output and evidence."""
     state = State(row["state"])
     sealed = state in (State.SUCCEEDED, State.FAILED)
     marked = bool(row["marker"])
-    proof, receipt, missing = await _receipt(parts, row) if sealed else ("", b"", "")
+    proof, receipt, missing = await _receipt(parts, row) if sealed and not brief else ("", b"", "")
     return Outcome(
         execution_id=row["id"],
         status=_STATUS[state],
@@ -60,8 +60,8 @@ async def outcome(parts: Parts, row: Row, *, replayed: bool = False) -> Outcome:
         replayed=replayed,
         action_sha256=row["action_sha256"],
         approval_id=row["approval_id"],
-        output_json=await _revealed(parts, row) if state is State.SUCCEEDED else b"",
-        result_dsse=await _aux(parts, row.get("sealed_index")) if sealed else b"",
+        output_json=await _revealed(parts, row) if state is State.SUCCEEDED and not brief else b"",
+        result_dsse=await _aux(parts, row.get("sealed_index")) if sealed and not brief else b"",
         receipt_dsse=receipt,
         receipt_proof=proof,
         no_receipt_reason=missing,
@@ -118,6 +118,8 @@ async def _detail(parts: Parts, row: Row, state: State) -> str:
     """The precise code stands in front of the recorded detail (R665)."""
     if state in _SENTENCES:
         return _SENTENCES[state]
+    if state is State.REJECTED and row["code"] == "APPROVAL_DENIED":
+        return "an approver denied it; nothing ran"
     if state is State.REJECTED:
         why = await value_of(parts, row["id"], row["reasons_sha256"]) or []
         return "; ".join(f"{r['code']}: {r['message']}" for r in why)[:2000] or "denied"

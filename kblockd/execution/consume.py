@@ -7,7 +7,6 @@ execution found consumed without a marker, come here as 9r: a new fence, the sam
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -132,8 +131,7 @@ def _effect_key(action: Action, approval_id: str) -> str:
 
 
 def _deadline(parts: Parts, action: Action) -> str:
-    now = parts.clock.now()
-    return rfc3339(max(action.limits.no_attempt_after(now), now - dt.timedelta(seconds=1)))
+    return rfc3339(action.limits.no_attempt_after(parts.clock.now()))
 
 
 def _approval_id(preflighted: Preflighted) -> str:

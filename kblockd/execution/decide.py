@@ -56,7 +56,7 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     upstream), ``ResourceExhausted`` (pending approvals), ``AlreadyExists`` and ``Aborted`` (lost a race).
     """
     contract = admitted.contract
-    described = await describe(parts, contract.tool.upstream, contract.tool.name)
+    described = await describe(parts, contract.tool.upstream, contract.tool.name, admitted.trace)
     check_pin(parts, contract.tool.upstream, contract.tool.name, described)
     pins.check_description(
         admitted.envelope,

@@ -7,6 +7,8 @@ from typing import Final
 
 from kblockd.domain.errors import FailedPrecondition, Reason, Unavailable
 from kblockd.execution.parts import Parts
+from kblockd.execution.spans import calling
+from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import AdapterFault
 from kblockd.upstream.pins import definition_sha256
 
@@ -21,11 +23,12 @@ class Described:
     server_version: str
 
 
-async def describe(parts: Parts, upstream: str, tool: str) -> Described:
+async def describe(parts: Parts, upstream: str, tool: str, trace: Trace) -> Described:
     """Raises ``Unavailable`` when the upstream cannot be asked; nothing was executed."""
     try:
         deadline = parts.clock.monotonic() + DESCRIBE_SECONDS
-        description = await parts.upstreams[upstream].write.describe(tool, deadline)
+        with calling(trace, "describe"):
+            description = await parts.upstreams[upstream].write.describe(tool, deadline)
     except AdapterFault as fault:
         raise Unavailable(
             Reason.UPSTREAM_UNAVAILABLE,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kblockd.execution.consume import Claim
 from kblockd.execution.mark_sent import Marked, may_send
 from kblockd.execution.parts import Parts
+from kblockd.execution.spans import calling
 from kblockd.execution.stages import Stage, stage
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
@@ -34,9 +35,10 @@ async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
     if not may_send(parts, marked):
         return Dispatched(marked, Outcome(Sent.NOT_SENT, code="LEASE_OR_DEADLINE_ENDED"))
     execution_id, attempt = action.execution_id, claim.run.attempt
-    outcome = await parts.upstreams[action.upstream].write.invoke(
-        _call(parts, claim), lambda late: parts.late.add(execution_id, attempt, late)
-    )
+    with calling(claim.trace, "invoke"):
+        outcome = await parts.upstreams[action.upstream].write.invoke(
+            _call(parts, claim), lambda late: parts.late.add(execution_id, attempt, late)
+        )
     return Dispatched(marked, outcome)
 
 

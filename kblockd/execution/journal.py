@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kblockd.domain import rows
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record to be: its type and body. A receipt brings its own leaf."""
+    """A record to be: its type and body. A receipt brings its own leaf; ``Journal.drawn`` fixes that of others."""
 
     type: RecordType
     body: Mapping[str, Any]
@@ -59,19 +59,23 @@ class Journal:
         """Ordered when it returns; raises ``Conflict`` or ``StoreFailed``."""
         own = rows.execution(self.execution_id)
         held: Condition = Absent(own) if self.version is None else AtVersion(own, self.version)
-        appends = [self._append(parts, stage, entry, first=position == 0) for position, entry in enumerate(entries)]
+        appends = [Append(entry.leaf, entry.aux) for entry in self.drawn(parts, stage, entries)]
         ticket = await parts.store.commit([held, *conditions], appends, payloads, label=stage.label)
-        self.version = ticket.first_index + max(i for i, entry in enumerate(entries) if not entry.leaf)
+        self.version = ticket.first_index + max(i for i, e in enumerate(entries) if e.type is not RecordType.RECEIPT)
         parts.changes.notify(self.execution_id)
         return ticket
 
-    def _append(self, parts: Parts, stage: Stage, entry: Entry, *, first: bool) -> Append:
-        if entry.leaf:
-            return Append(entry.leaf, entry.aux)
-        body = {**entry.body, "stages": self._timings()} if first else entry.body
+    def drawn(self, parts: Parts, stage: Stage, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries with their leaves as they will be committed; those that have one keep it."""
         at = rfc3339(parts.clock.now())
-        record = Record(entry.type, at, self.tenant, self.execution_id, self.attempt, stage.value, body)
-        return Append(record.leaf(), entry.aux)
+        found = []
+        for position, entry in enumerate(entries):
+            if not entry.leaf:
+                body = {**entry.body, "stages": self._timings()} if position == 0 else entry.body
+                record = Record(entry.type, at, self.tenant, self.execution_id, self.attempt, stage.value, body)
+                entry = replace(entry, leaf=record.leaf())
+            found.append(entry)
+        return found
 
     def _timings(self) -> list[list[int]]:
         """(stage, microseconds) of what ended since the last commit; a stage still open is counted by the next."""

@@ -12,7 +12,7 @@ from kblockd.upstream.adapter import Outcome
 
 
 class LateOutcomes:
-    """At most one a call; ``on_orphan`` gets those that no run takes."""
+    """At most one a call; ``on_late`` is told of each."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[tuple[int, Outcome]]] = {}
@@ -22,6 +22,10 @@ class LateOutcomes:
         """From the guarded adapter; never raises."""
         self._waiting.setdefault(execution_id, []).append((attempt, outcome))
         self.on_late(execution_id)
+
+    def waiting(self, execution_id: str) -> bool:
+        """Whether something has come that nobody took."""
+        return execution_id in self._waiting
 
     def take(self, execution_id: str) -> list[tuple[int, Outcome]]:
         """Everything that has come for this execution since the last call."""

@@ -10,6 +10,7 @@ refusal leaves the action approved; after it, a refusal on the way is sealed as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from kblockd.domain.errors import Aborted, KblockError, Reason, Unavailable
@@ -36,11 +37,14 @@ _TRIES = 3
 _PAUSE_SECONDS = 1.0
 
 
-async def propose(parts: Parts, call: Call) -> Existing | Decided:
-    """Stages 1 to 3: the call becomes an execution, or turns out to be one already."""
+async def propose(parts: Parts, call: Call, check_capacity: Callable[[], None]) -> Existing | Decided:
+    """Stages 1 to 3: the call becomes an execution, or turns out to be one already; only a new one needs capacity."""
     admitted = await admit(parts, call)
     existing = await replay(parts, admitted)
-    return existing or await decide(parts, admitted)
+    if existing is not None:
+        return existing
+    check_capacity()
+    return await decide(parts, admitted)
 
 
 async def run(parts: Parts, start: Run) -> Closed | Adrift:

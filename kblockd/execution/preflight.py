@@ -67,7 +67,7 @@ async def preflight(parts: Parts, run: Run) -> Preflighted:
         *await _check_principal(parts, action.requester, action.execution_id),
     ]
     if not run.fresh_describe:
-        await _check_definition(parts, action)
+        await _check_definition(parts, action, run.trace)
     check_observed(parts, action.effect, action.observe_until)
     approval, more = await _check_approval(parts, run)
     await _check_upstream(parts, action)
@@ -132,8 +132,8 @@ async def _check_binding(parts: Parts, action: Action) -> list[Condition]:
     return conditions
 
 
-async def _check_definition(parts: Parts, action: Action) -> None:
-    described = await describe(parts, action.upstream, action.tool)
+async def _check_definition(parts: Parts, action: Action, trace: Trace) -> None:
+    described = await describe(parts, action.upstream, action.tool, trace)
     if described.definition_sha256 != action.definition_sha256 or described.server_version != action.tool_version:
         raise BindingChanged("the tool's definition or its server's version", action.execution_id)
     pinned = pin_of(parts, action.upstream, action.tool)

@@ -11,6 +11,7 @@ from kblockd.domain.contract import resolve
 from kblockd.domain.errors import Reason, Unavailable
 from kblockd.execution.lease import Leased
 from kblockd.execution.parts import Parts
+from kblockd.execution.spans import calling
 from kblockd.execution.stages import Stage, stage
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
@@ -63,17 +64,18 @@ async def read_tool(
     timeout_seconds: float = 30.0,
 ) -> Outcome:
     """One read; every failure is an outcome. Reads carry no effect key (design section 6)."""
-    call = Call(
-        tool=tool,
-        arguments=arguments,
-        effect_key="",
-        effect_key_in="none",
-        effect_key_name="",
-        deadline=parts.clock.monotonic() + timeout_seconds,
-        credential=None,  # the guarded adapter puts in the read identity's
-        trace=outgoing(trace),
-    )
-    return await parts.upstreams[upstream].read.read(call)
+    with calling(trace, "read"):
+        call = Call(
+            tool=tool,
+            arguments=arguments,
+            effect_key="",
+            effect_key_in="none",
+            effect_key_name="",
+            deadline=parts.clock.monotonic() + timeout_seconds,
+            credential=None,  # the guarded adapter puts in the read identity's
+            trace=outgoing(trace),
+        )
+        return await parts.upstreams[upstream].read.read(call)
 
 
 def _version(at: str, output: Any) -> str:

@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from kblockd.domain import pointer
+from kblockd.domain import pointer, rows
 from kblockd.domain.contract import Lookup, present, resolve
 from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass
@@ -19,6 +19,7 @@ from kblockd.execution.classify import Classified, attempt_record, classify_outc
 from kblockd.execution.consume import Claim
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.parts import Parts
+from kblockd.execution.spans import calling
 from kblockd.execution.stages import Stage, stage
 from kblockd.execution.track import follow
 from kblockd.telemetry.context import outgoing
@@ -121,7 +122,9 @@ async def _ask(parts: Parts, classified: Classified, lookup: Lookup) -> _Found:
     except pointer.PointerMissing:
         return _Found(Standing.UNPROVABLE, lookup.by, None, "LOOKUP_ARGUMENT_MISSING")
     asked_at = parts.clock.monotonic()
-    outcome = await parts.upstreams[action.upstream].read.lookup(_call(parts, lookup, arguments, classified.trace))
+    with calling(classified.trace, "lookup"):
+        call = _call(parts, lookup, arguments, classified.trace)
+        outcome = await parts.upstreams[action.upstream].read.lookup(call)
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
         return _Found(Standing.UNPROVABLE, lookup.by, None, outcome.code or "LOOKUP_FAILED")
     there = present(lookup, outcome.output)
@@ -162,11 +165,14 @@ async def _answered(parts: Parts, classified: Classified, outcome: Outcome) -> S
 
 async def _record(parts: Parts, classified: Classified, found: _Found) -> None:
     run = classified.claim.run
+    finding = found.standing.value if found.standing in (Standing.PRESENT, Standing.ABSENT) else "unprovable"
+    row = await parts.store.get(rows.execution(run.action.execution_id))
+    if row is not None and row[1].get("finding", {}).get("finding") == finding == "unprovable":
+        return  # a look that found nothing new is no record
     digest, kept = "", []
     if found.read is not None:
         digest, stored = payload(parts, run.action.execution_id, "lookup", found.read)
         kept.append(stored)
-    finding = found.standing.value if found.standing in (Standing.PRESENT, Standing.ABSENT) else "unprovable"
     body = {"finding": finding, "by": found.by, "read_sha256": digest, "code": found.code[:64]}
     ticket = await run.journal.commit(parts, Stage.RECONCILE, [Entry(RecordType.RECONCILED, body)], payloads=kept)
     await ticket.durable()

@@ -91,7 +91,7 @@ async def _lost(parts: Parts, claim: Claim) -> Classified:
 async def _classified(parts: Parts, claim: Claim, row: Row) -> Classified:
     result_class = ResultClass.ACCEPTED if row["phase"] == Phase.ACCEPTED else ResultClass.UNKNOWN_OUTCOME
     output = await value_of(parts, row["id"], str(row.get("output_sha256", "")))
-    operation = str(row.get("operation", ""))
+    operation = str(row.get("operation_id", ""))
     # Finality counts anew: how long the daemon was away is not known to be time that the upstream had.
     return Classified(claim, parts.clock.monotonic(), result_class, row["code"], "", output, operation)
 
@@ -120,4 +120,4 @@ async def _standing(parts: Parts, claim: Claim, row: Row, standing: Standing) ->
     if standing is Standing.ABSENT:
         result_class = ResultClass.FAILED_BEFORE_SIDE_EFFECT
     output = await value_of(parts, row["id"], str(row.get("output_sha256", "")))
-    return Settled(claim, standing, result_class, row["code"], "", output, str(row.get("operation", "")))
+    return Settled(claim, standing, result_class, row["code"], "", output, str(row.get("operation_id", "")))

@@ -62,8 +62,9 @@ async def seal_with(
     signed = receipts.sign_result(result, parts.keys)
     said_sha256, said = payload(parts, run.action.execution_id, "detail", ending.detail)
     sealed = Entry(RecordType.SEALED, _body(ending, signed, said_sha256), signed.envelope)
-    receipt = await _receipt(parts, ending, row, signed, [*before, sealed])
-    entries = [*before, sealed, Entry(RecordType.RECEIPT, {}, receipt.envelope, receipt.payload)]
+    own = run.journal.drawn(parts, Stage.SEAL, [*before, sealed])
+    receipt = await _receipt(parts, ending, row, signed, own)
+    entries = [*own, Entry(RecordType.RECEIPT, {}, receipt.envelope, receipt.payload)]
     ticket = await run.journal.commit(
         parts, Stage.SEAL, entries, conditions=await _key_condition(parts), payloads=[said, *payloads]
     )
@@ -116,7 +117,7 @@ async def _result(parts: Parts, ending: Ending, row: Row, source: str) -> Result
     action = ending.run.action
     output = await value_of(parts, action.execution_id, str(row.get("output_sha256", "")))
     verification = row.get("verification")
-    operation = row.get("operation")
+    operation = row.get("operation_id")
     upstream = parts.upstreams.get(action.upstream)
     reference = credential_ref(upstream) if upstream else "none"
     return Result(
@@ -183,6 +184,8 @@ async def _receipt(parts: Parts, ending: Ending, row: Row, result: Signed, own: 
         record = await parts.store.leaf(index)
         if record is not None:
             events.append(LedgerEvent(str(read(record.leaf).type), _leaf_hash(record.leaf), index))
+    # Those of the receipt's own commit have no place yet when it is signed.
+    events += [LedgerEvent(str(entry.type), _leaf_hash(entry.leaf)) for entry in own]
     receipt = Receipt(
         result=result.sha256,
         action=ending.run.action.action_sha256,

@@ -23,7 +23,7 @@ from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
 from kblockd.execution.replay import Existing
 from kblockd.execution.resolve import resolve
-from kblockd.execution.supervisor import Supervisor, store_failed
+from kblockd.execution.supervisor import Handle, Supervisor, store_failed
 from kblockd.store.protocol import Append, Payload, Row, StoreFailed
 from kblockd.telemetry.recorder import Trace
 
@@ -59,24 +59,26 @@ class Executions:
     async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> Outcome:
         """Raises ``KblockError``; everything that is pending, executing, held or closed is an ``Outcome``."""
         seconds = self._parts.clocks.client_wait_seconds if wait is None else wait
-        running = False
+        started = False  # from then on the supervisor records a refusal and ends the trace
         try:
-            self._supervisor.check_capacity()
-            found = await pipeline.propose(self._parts, Call(principal, envelope, trace))
-            if isinstance(found, Existing):
-                return await self._join(found.execution_id, principal, envelope, seconds, trace)
-            running = found.run is not None
-            if found.run is not None:
-                return await self._run(found.run, seconds, replayed=False)
-            return await self._answer(found.execution_id, replayed=False)
+            self._supervisor.check_serving()
+            call = Call(principal, envelope, trace)
+            found = await pipeline.propose(self._parts, call, self._supervisor.check_capacity)
+            repeated = isinstance(found, Existing)
+            run = await self._to_run(found.execution_id, envelope, trace) if isinstance(found, Existing) else found.run
+            handle = self._supervisor.running(found.execution_id) if run is None else self._supervisor.start(run)
+            started = run is not None
+            if handle is not None:
+                await _ended(handle, seconds)
+            return await self._answer(found.execution_id, replayed=repeated and not started)
         except StoreFailed as failure:
             raise store_failed(failure, "", consumed=False) from None
         except KblockError as error:
-            if error.reason in _REFUSED_ON_RECORD and not running:
+            if error.reason in _REFUSED_ON_RECORD and not started:
                 await self.refused(principal, "/kblock.v1.ExecutionService/Execute", error)
             raise
         finally:
-            if not running:
+            if not started:
                 self._on_end(trace)
 
     async def get(
@@ -102,7 +104,7 @@ class Executions:
             for key, _, row in scanned:
                 after = key
                 if view.shows(row["tenant"], row["agent"]) and (not states or row["state"] in states):
-                    found.append(await answers.outcome(self._parts, row))
+                    found.append(await answers.outcome(self._parts, row, brief=True))
                     if len(found) == size:
                         return found, str(key[1])
             if len(scanned) < 256:
@@ -149,46 +151,26 @@ class Executions:
         except StoreFailed:
             return
 
-    async def _join(
-        self, execution_id: str, principal: Principal, envelope: Envelope, seconds: float, trace: Trace
-    ) -> Outcome:
-        """The identical call once more: the stored outcome, the run under way, or the run that its approval allows."""
+    async def _to_run(self, execution_id: str, envelope: Envelope, trace: Trace) -> Run | None:
+        """The identical call once more: the run that its approval allows, or None when there is only to wait or read.
+
+        What executes without a run of this process is taken up first, so that there is something to wait for.
+        """
         parts = self._parts
-        handle = self._supervisor.running(execution_id)
-        if handle is None:
-            version, row = await expire_if_due(parts, execution_id)
-            approval = await parts.store.get(rows.approval(row["approval_id"])) if row["approval_id"] else None
-            if row["state"] == State.APPROVED:
-                pins.check_approval(envelope, approval[1] if approval else None)
-                return await self._resume_approved(version, row, seconds, trace)
-            if row["state"] == State.EXECUTING:
-                await self._supervisor.take_up(execution_id)
-                handle = self._supervisor.running(execution_id)
-        if handle is not None:
-            await handle.wait(seconds)
-            if refusal := handle.refusal():
-                raise refusal
-        return await self._answer(execution_id, replayed=True)
-
-    async def _resume_approved(self, version: int, row: Row, seconds: float, trace: Trace) -> Outcome:
-        execution_id = str(row["id"])
-        action = await load_action(self._parts, row)
-        handle = self._supervisor.running(execution_id)  # while we looked, an identical call may have begun it
-        if handle is None:
-            journal = Journal(execution_id, row["tenant"], trace, version)
-            run = Run(action, journal, attempt=1, again=False, fresh_describe=False)
-            return await self._run(run, seconds, replayed=False)
-        await handle.wait(seconds)
-        if refusal := handle.refusal():
-            raise refusal
-        return await self._answer(execution_id, replayed=True)
-
-    async def _run(self, run: Run, seconds: float, *, replayed: bool) -> Outcome:
-        handle = self._supervisor.start(run)
-        await handle.wait(seconds)
-        if refusal := handle.refusal():
-            raise refusal
-        return await self._answer(run.action.execution_id, replayed=replayed)
+        if self._supervisor.running(execution_id) is not None:
+            return None
+        version, row = await expire_if_due(parts, execution_id)
+        if row["state"] == State.EXECUTING:
+            await self._supervisor.take_up(execution_id)
+        if row["state"] != State.APPROVED:
+            return None
+        approval = await parts.store.get(rows.approval(row["approval_id"])) if row["approval_id"] else None
+        pins.check_approval(envelope, approval[1] if approval else None)
+        action = await load_action(parts, row)
+        if self._supervisor.running(execution_id) is not None:  # meanwhile an identical call has begun it
+            return None
+        journal = Journal(execution_id, row["tenant"], trace, version)
+        return Run(action, journal, attempt=1, again=False, fresh_describe=False)
 
     async def _answer(self, execution_id: str, *, replayed: bool) -> Outcome:
         found = await self._parts.store.get(rows.execution(execution_id))
@@ -208,3 +190,10 @@ class Executions:
 
     async def _exists(self, execution_id: str) -> bool:
         return bool(execution_id) and await self._parts.store.get(rows.execution(execution_id)) is not None
+
+
+async def _ended(handle: Handle, seconds: float) -> None:
+    """Waits; raises why the run ended before its consumption, if it did."""
+    await handle.wait(seconds)
+    if refusal := handle.refusal():
+        raise refusal

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import Internal, KblockError, Reason, ResourceExhausted, Unavailable
 from kblockd.domain.records import Record, RecordType
@@ -24,6 +26,7 @@ from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
 from kblockd.execution.preflight import BindingChanged
 from kblockd.execution.resume import journal_of, resume
+from kblockd.execution.spans import describe
 from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Append, Conflict, StoreFailed
 from kblockd.telemetry.recorder import Trace
@@ -72,8 +75,8 @@ class Supervisor:
         """The run of this execution in this process."""
         return self._running.get(execution_id)
 
-    def check_capacity(self) -> None:
-        """Raises ``ResourceExhausted`` or ``Unavailable`` before anything is recorded for a new run."""
+    def check_serving(self) -> None:
+        """Raises ``Unavailable`` while the daemon stops."""
         if self._stopping:
             raise Unavailable(
                 Reason.SHUTTING_DOWN,
@@ -81,10 +84,15 @@ class Supervisor:
                 retryable=True,
                 next_step="repeat the identical call when it is back",
             )
+
+    def check_capacity(self) -> None:
+        """Raises ``ResourceExhausted`` before a new run; asked before stage 3 records anything, and before stage 5."""
+        self.check_serving()
         if self._parts.free_bytes() < self._parts.limits.free_space_mib << 20:
             raise ResourceExhausted(
                 Reason.OVERLOAD,
-                "the disk of the ledger has less free space than limits.free_space_mib. Nothing was recorded.",
+                "the disk of the ledger has less free space than limits.free_space_mib. "
+                "Nothing was executed or consumed.",
                 retryable=True,
                 next_step="an operator must free space",
                 retry_after_seconds=30.0,
@@ -92,14 +100,16 @@ class Supervisor:
         if len(self._running) >= self._parts.limits.executions:
             raise ResourceExhausted(
                 Reason.OVERLOAD,
-                f"{len(self._running)} executions are under way, which is the limit. Nothing was recorded.",
+                f"{len(self._running)} executions are under way, which is the limit. Nothing was executed or consumed.",
                 retryable=True,
                 next_step="repeat the identical call in a moment",
                 retry_after_seconds=1.0,
             )
 
     def start(self, run: Run) -> Handle:
-        """Runs stages 5 to 16 of a decided, approved execution."""
+        """Runs stages 5 to 16 of a decided, approved execution; one that runs already is joined."""
+        if (running := self._running.get(run.action.execution_id)) is not None:
+            return running
         self.check_capacity()
         return self._spawn(run.action.execution_id, run.journal, pipeline.run(self._parts, run))
 
@@ -145,7 +155,16 @@ class Supervisor:
             parts.leases.drop(execution_id)
             self._running.pop(execution_id, None)
             parts.changes.notify(execution_id)
-            self._on_end(journal.trace)
+            if parts.late.waiting(execution_id):
+                self._late(execution_id)
+            await self._end_trace(execution_id, journal.trace)
+
+    async def _end_trace(self, execution_id: str, trace: Trace) -> None:
+        with suppress(StoreFailed):
+            found = await self._parts.store.get(rows.execution(execution_id))
+            if found is not None:
+                describe(trace, found[1])
+        self._on_end(trace)
 
     async def _until_ended(
         self, execution_id: str, journal: Journal, work: Coroutine[Any, Any, Any]

@@ -81,7 +81,7 @@ class Sweeper:
     async def _close(self, execution_id: str) -> None:
         """INTERRUPTED: before the upstream was called where the missing marker proves it, else unknown (R460, R461)."""
         found = await journal_of(self._parts, execution_id, Trace())
-        if found is None:
+        if found is None or found[1]["state"] != State.EXECUTING:
             return
         journal, row = found
         result_class, detail = closure(row)

@@ -10,6 +10,7 @@ import dataclasses
 from kblockd.domain.states import ResultClass
 from kblockd.execution.classify import Classified, attempt_record, classify_outcome
 from kblockd.execution.parts import Parts
+from kblockd.execution.spans import calling
 from kblockd.execution.stages import Stage
 from kblockd.telemetry.context import outgoing
 from kblockd.upstream.adapter import Call, Outcome, Sent
@@ -32,9 +33,10 @@ async def follow(parts: Parts, classified: Classified) -> Classified:
 async def _poll(parts: Parts, classified: Classified) -> Outcome:
     action = classified.claim.run.action
     deadline = parts.clock.monotonic() + action.limits.request_timeout_seconds
-    call = Call(action.tool, action.args, classified.claim.effect_key, "none", "", deadline, None, {})
-    call = dataclasses.replace(call, trace=outgoing(classified.trace))
-    return await parts.upstreams[action.upstream].write.poll(classified.operation, call)
+    with calling(classified.trace, "poll"):
+        trace = outgoing(classified.trace)
+        call = Call(action.tool, action.args, classified.claim.effect_key, "none", "", deadline, None, trace)
+        return await parts.upstreams[action.upstream].write.poll(classified.operation, call)
 
 
 async def _ended(parts: Parts, classified: Classified, outcome: Outcome) -> Classified:

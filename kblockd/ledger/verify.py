@@ -6,8 +6,8 @@ scratch database. It finds changed, missing and surplus rows, counters included,
 
 ``check_rows`` is the short form for the start: a row is folded again from the records that it lists alone.
 
-Both read a ``View`` and block: run them in a process of their own (or a thread), over a stopped store or over what
-``Store.backup`` made of a running one.
+Both read a ``View`` and block: run them in a process of their own (or a thread), over a stopped store, or over
+``RocksStore.frozen`` of a running one.
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ class Bundle:
 def read(folder: Path) -> Bundle:
     """Every ``.rego`` file below ``folder`` and one ``data.json`` or ``data.yaml`` in it. Blocks.
 
+    Names that start with a dot are passed over: editors' locks, and the versions below a mounted ConfigMap.
+
     Raises ``PolicyRefused`` naming the file: unreadable, not UTF-8, too large, or no Rego at all.
     """
     files: dict[str, str] = {}
@@ -67,6 +69,8 @@ def _paths(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise _refused(str(folder), f"cannot be read ({error.strerror})", "correct policy.dir") from None
     for path in entries:
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
         if path.suffix == ".rego":
             yield path
         elif path.name in _DATA:
@@ -76,7 +80,11 @@ def _paths(folder: Path) -> Iterator[Path]:
 
 
 def _text(path: Path, name: str) -> str:
+    if not path.is_file():
+        raise _refused(name, "not a regular file", "remove it")
     try:
+        if path.stat().st_size > MAX_BYTES:
+            raise _refused(name, f"more than {MAX_BYTES} bytes", "split data from policy")
         text = path.read_bytes().decode()
     except OSError as error:
         raise _refused(name, f"cannot be read ({error.strerror})", "correct its type or mode") from None

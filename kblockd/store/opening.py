@@ -27,6 +27,7 @@ from kblockd.store.protocol import StoreRefused
 from kblockd.store.tree import Tree
 
 BALLAST_BYTES: Final = 16 << 20
+FROZEN: Final = "frozen-"
 CHECKED_TAIL: Final = 10_000
 """Records at the end whose hashes are all compared with their leaf nodes; before them every ``CHECKED_EVERY``-th."""
 CHECKED_EVERY: Final = 512
@@ -69,6 +70,8 @@ def open_directory(data_dir: Path, *, tree: Tree, inspect: Callable[[View], None
         created = _is_new(data_dir)
         if created:
             _initialise(data_dir, tree)
+        for leftover in data_dir.glob(f"{FROZEN}*"):
+            shutil.rmtree(leftover)
         _make_room(data_dir, ballast_bytes)
         checked = _check(data_dir, tree, inspect)
         opened = _open_for_writing(data_dir, lock, tree, checked, created)
@@ -97,6 +100,7 @@ def _initialise(data_dir: Path, tree: Tree) -> None:
     fresh = data_dir / "store.new"
     if fresh.exists():
         shutil.rmtree(fresh)
+    fresh.mkdir(mode=0o700)
     with _refusing(fresh):
         database = open_writable(fresh, create=True)
         batch = WriteBatch(raw_mode=True)

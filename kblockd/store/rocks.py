@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import shutil
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
@@ -19,8 +21,8 @@ from typing import Final, NoReturn
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
 from kblockd.store import opening, schema
 from kblockd.store.committer import Committer, Group
-from kblockd.store.database import View
-from kblockd.store.head import Head
+from kblockd.store.database import View, look
+from kblockd.store.head import Head, read_head
 from kblockd.store.pending import Overlay, Staged, payload_key
 from kblockd.store.protocol import (
     Append,
@@ -262,6 +264,21 @@ class RocksStore:
         await group.durable()
         if copied[0] is not None:
             raise copied[0]
+
+    @asynccontextmanager
+    async def frozen(self) -> AsyncIterator[tuple[View, Head]]:
+        """A blocking view of one instant beside the running store, and its head: for a verification in a thread.
+
+        A backup by hard links in the data directory, thrown away at the end (or at the next open, after a kill).
+        Raises what ``backup`` raises.
+        """
+        copy = self._opened.data_dir / f"{opening.FROZEN}{self.incarnation}-{next(self._numbers)}"
+        try:
+            await self.backup(str(copy))
+            with look(copy / "store") as view:
+                yield view, read_head(copy / "head")
+        finally:
+            await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
 
     def _open_group(self) -> Group:
         """The group of this loop turn; it closes when the callbacks that are ready now have run."""

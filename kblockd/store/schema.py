@@ -26,6 +26,7 @@ Files beside the database, in the data directory::
     head      two slots (kblockd.store.head)
     lock      flock of the daemon that owns the directory, with its pid
     clean     sequence of the head at the last orderly stop
+    frozen-* copies that a verification reads; removed by the next open
     ballast   space to give back when the disk is full
 
 Rule for a change: tables and fields may be added. A change of what stands here already gets a new ``FORMAT`` and a

@@ -30,7 +30,8 @@ class Scratch:
         self._cached_rows = cached_rows
         self._rows: dict[Key, tuple[int, Row | None]] = {}
         self._options = WriteOptions()
-        self._options.disable_wal = True
+        # The stubs call it a method; in rocksdict 0.3.29 it is a property.
+        self._options.disable_wal = True  # type: ignore[method-assign, assignment]
 
     def __enter__(self) -> Scratch:
         return self

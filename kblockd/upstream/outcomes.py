@@ -43,6 +43,8 @@ def checked(answer: object, scope: Scope, scrubber: Scrubber, max_output_bytes: 
         outcome = _clean(answer, scrubber)
     except Exception as error:  # a field of a wrong type
         return failed(scope, "PLUGIN_ANSWER_INVALID", f"a field of the outcome is wrong: {type(error).__name__}")
+    if outcome.sent is Sent.NOT_SENT:
+        scope.seal()  # it allows another attempt, so nothing that the plugin left behind may still send
     if outcome.sent is Sent.NOT_SENT and scope.contradicts_not_sent():
         return failed(scope, "PLUGIN_CONTRADICTED", "the plugin says not sent, but bytes of the call were written")
     if outcome.sent is Sent.ACCEPTED and not outcome.operation:

@@ -64,7 +64,7 @@ class GuardedAdapter:
         self._limits = limits
         self._clock = clock
         self._observe = observe
-        self._running: dict[asyncio.Task[object], _Run] = {}
+        self._running: set[asyncio.Task[object]] = set()
 
     async def describe(self, tool: str, deadline: float) -> ToolDescription:
         """The definition as served now; raises ``AdapterFault`` and nothing else, at ``deadline`` at the latest."""
@@ -75,11 +75,11 @@ class GuardedAdapter:
         run = _Run(Scope(deadline, credential=credential), Scrubber(credential))
         task = await self._start(run, lambda: self._adapter.describe(tool))
         try:
-            if task is None or not await self._ended(task, run) or task.cancelled():
+            if task is None or not await self._ended(task, run):
                 raise AdapterFault("UPSTREAM_TIMEOUT", f"no definition of {tool} came before the deadline")
         finally:
-            self._abandon(task, run)
-        return _described(task.result(), run.scrubber)
+            _abandon(task)
+        return _described(tool, _result(task), run.scrubber)
 
     async def read(self, call: Call) -> Outcome:
         """Never raises."""
@@ -107,8 +107,8 @@ class GuardedAdapter:
 
     async def close(self) -> None:
         """Cancels what still runs and waits ``cancel_seconds`` for it; late answers are still handed over."""
-        for task, run in list(self._running.items()):
-            self._abandon(task, run)
+        for task in self._running:
+            task.cancel()
         if self._running:
             await asyncio.wait(self._running, timeout=self._limits.cancel_seconds)
 
@@ -152,14 +152,14 @@ class GuardedAdapter:
         except TimeoutError:
             return None
         with entered(run.scope):
-            task = asyncio.create_task(_contained(action, run))
-        self._running[task] = run
+            task = asyncio.create_task(_contained(action))
+        self._running.add(task)
         task.add_done_callback(self._finish)
         return task
 
     def _finish(self, task: asyncio.Task[object]) -> None:
         self._slots.release()
-        self._running.pop(task, None)
+        self._running.discard(task)
 
     async def _ended(self, task: asyncio.Task[object], run: _Run) -> bool:
         done, _ = await asyncio.wait({task}, timeout=max(0.0, run.scope.deadline - self._clock()))
@@ -167,7 +167,7 @@ class GuardedAdapter:
 
     def _judged(self, task: asyncio.Task[object], run: _Run) -> Outcome:
         run.scope.forget_credential()
-        answer = _Raised("cancelled by the daemon") if task.cancelled() else task.result()
+        answer = _result(task)
         if isinstance(answer, _Raised):
             return failed(run.scope, "PLUGIN_RAISED", run.scrubber.text(answer.what))
         return checked(answer, run.scope, run.scrubber, self._limits.max_output_bytes)
@@ -176,20 +176,15 @@ class GuardedAdapter:
         """Lets an effect run on for its grace, a read not at all."""
         run.scope.seal()
         if run.on_late is None:
-            self._abandon(task, run)
+            _abandon(task)
             return
         task.add_done_callback(lambda ended: self._deliver(ended, run))
-        timer = asyncio.get_running_loop().call_later(self._limits.late_seconds, self._abandon, task, run)
+        timer = asyncio.get_running_loop().call_later(self._limits.late_seconds, _abandon, task)
         task.add_done_callback(lambda _: timer.cancel())
-
-    def _abandon(self, task: asyncio.Task[object] | None, run: _Run) -> None:
-        if task is not None and not task.done():
-            run.cancelled = True
-            task.cancel()
 
     def _deliver(self, task: asyncio.Task[object], run: _Run) -> None:
         """An answer after the deadline is evidence; that none came, or an exception, is not news."""
-        if run.on_late is None or task.cancelled() or isinstance(task.result(), _Raised):
+        if run.on_late is None or isinstance(_result(task), _Raised):
             return
         outcome = self._judged(task, run)
         if not _says_something(outcome):
@@ -202,12 +197,11 @@ class GuardedAdapter:
 
 @dataclass(slots=True)
 class _Run:
-    """One call under way. ``cancelled``: by us, so that its CancelledError is no fault of the plugin."""
+    """One call under way."""
 
     scope: Scope
     scrubber: Scrubber
     on_late: OnLate | None = None
-    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,34 +212,42 @@ class _Raised:
     fault: AdapterFault | None = None
 
 
-async def _contained(action: Callable[[], Awaitable[object]], run: _Run) -> object:
+async def _contained(action: Callable[[], Awaitable[object]]) -> object:
     """Everything a plugin can raise as a value, SystemExit included: it would end the loop, not only the task."""
     try:
         return await action()
     except AdapterFault as fault:
         return _Raised(sentence(fault), fault)
     except asyncio.CancelledError:
-        if run.cancelled:
-            raise
-        return _Raised("CancelledError: nobody had cancelled it")
+        raise
     except BaseException as error:
         return _Raised(sentence(error))
+
+
+def _result(task: asyncio.Task[object]) -> object:
+    """Of a task that has ended; a cancellation, ours or the plugin's own, is one more thing that was raised."""
+    return _Raised("CancelledError: cancelled before it answered") if task.cancelled() else task.result()
+
+
+def _abandon(task: asyncio.Task[object] | None) -> None:
+    if task is not None:
+        task.cancel()
 
 
 def _says_something(outcome: Outcome) -> bool:
     return outcome.sent is not Sent.LOST or bool(outcome.operation or outcome.request_ids or outcome.raw_sha256)
 
 
-def _described(answer: object, scrubber: Scrubber) -> ToolDescription:
+def _described(tool: str, answer: object, scrubber: Scrubber) -> ToolDescription:
     if isinstance(answer, _Raised):
         fault = answer.fault or AdapterFault("PLUGIN_RAISED", answer.what)
         raise AdapterFault(fault.code, bounded(scrubber.text(str(fault)))) from None
-    if not isinstance(answer, ToolDescription):
-        raise AdapterFault("PLUGIN_ANSWER_INVALID", f"the plugin answered a {type(answer).__name__}")
+    if not isinstance(answer, ToolDescription) or answer.name != tool:
+        raise AdapterFault("PLUGIN_ANSWER_INVALID", f"the plugin did not describe {tool}: {type(answer).__name__}")
     try:
         definition = scrubber.value(answer.definition)
         canonical.canonical(definition)
     except (canonical.NotCanonical, RecursionError) as error:
         raise AdapterFault("DEFINITION_NOT_CANONICAL", bounded(scrubber.text(str(error)))) from None
-    version = bounded(scrubber.text(str(answer.server_version)), 256)
+    version = bounded(scrubber.text(answer.server_version), 256) if isinstance(answer.server_version, str) else ""
     return replace(answer, server_version=version, definition=definition)

@@ -95,7 +95,7 @@ def _request_timeout_ms(contract: ActionContract, seconds: float | None) -> int:
         if seconds < bound:
             raise InvalidArgument.field("envelope.request_timeout", "must be at least one millisecond")
         raise _wider("request_timeout", f"{seconds:g} s", f"{bound} s")
-    return int(seconds * 1000)
+    return round(seconds * 1000)
 
 
 def _wider(name: str, asked: str, bound: str) -> InvalidArgument:

@@ -102,18 +102,18 @@ async def test_led_04_one_winner_each_round(store: Store) -> None:
         won.append((number, who))
 
     def from_thread(who: str) -> None:
-        for number in range(2000):
+        for number in range(1000):
             start.wait(60)
             asyncio.run_coroutine_threadsafe(reserve(number, who), loop).result(60)
 
     async def from_tasks() -> None:
-        for number in range(2000, 4000):
+        for number in range(1000, 2000):
             await asyncio.gather(reserve(number, "task-1"), reserve(number, "task-2"))
 
     await asyncio.gather(
         asyncio.to_thread(from_thread, "thread-1"), asyncio.to_thread(from_thread, "thread-2"), from_tasks()
     )
-    assert sorted(number for number, _ in won) == list(range(4000))
+    assert sorted(number for number, _ in won) == list(range(2000))
     for number, who in won:
         found = await store.get(("reservation", number))
         assert found is not None

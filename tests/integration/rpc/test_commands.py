@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,6 +53,12 @@ def offline(site: Site) -> Run:
         return CliRunner().invoke(kblockd, list(arguments), env={"KBLOCKD_CONFIG": str(site.config)})
 
     return command
+
+
+def refusals(run: Run) -> set[tuple[str, str]]:
+    leaves = documents(run("operator", "ledger", "read", "--limit", "1000", "--json"))["leaves"]
+    found = [json.loads(leaf["leaf"]) for leaf in leaves]
+    return {(r["body"]["principal"], r["body"]["method"]) for r in found if r.get("type") == "call.refused"}
 
 
 def documents(result: Result) -> dict:
@@ -144,10 +151,12 @@ def test_who_may_not_is_told_so_and_it_is_on_record(run: Run) -> None:
     """R010: the socket is the principal; the refusal is a record that an operator can read."""
     refused = run("lead", *EXECUTE)
     assert (refused.exit_code, "PERMISSION_DENIED" in refused.stderr) == (1, True), refused.output
-    leaves = documents(run("operator", "ledger", "read", "--limit", "1000", "--json"))["leaves"]
-    records = [json.loads(leaf["leaf"]) for leaf in leaves]
-    bodies = [record["body"] for record in records if record.get("type") == "call.refused"]
-    assert ("local:lead", "/kblock.v1.ExecutionService/Execute") in {(b["principal"], b["method"]) for b in bodies}
+    wanted = ("local:lead", "/kblock.v1.ExecutionService/Execute")
+    limit = time.monotonic() + 30
+    # A refusal is answered before it is durable, and only what is durable is read.
+    while wanted not in refusals(run):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
 
 
 @pytest.mark.xdist_group("commands")

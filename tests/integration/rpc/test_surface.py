@@ -478,6 +478,19 @@ async def test_led_14_a_dropped_stream_closes_its_source(
     assert daemon.executions.watching == 0
 
 
+async def test_led_14_a_reader_that_stopped_reading_and_goes_away_closes_its_source(
+    daemon: Daemon, stub: execution_service_pb2_grpc.ExecutionServiceStub
+) -> None:
+    """LED-14: here the source is not waiting, the write is."""
+    daemon.executions.flood = True
+    stream = stub.Watch(execution_service_pb2.ExecutionServiceWatchRequest(execution_id="e"))
+    await stream.read()
+    stream.cancel()
+    async with asyncio.timeout(10):
+        await daemon.server._in_flight.idle()
+    assert daemon.executions.watching == 0
+
+
 async def test_led_13_streams_end_with_a_status_at_the_stop(
     daemon: Daemon, stub: execution_service_pb2_grpc.ExecutionServiceStub
 ) -> None:

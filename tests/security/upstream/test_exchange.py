@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from kblockd.upstream.address_guard import AddressGuard
+from kblockd.upstream.body import Gzip
 from kblockd.upstream.exchange import ExchangeCut, Guard, GuardedExchange, Origin
 from kblockd.upstream.scope import Scope, entered
 
@@ -123,6 +124,13 @@ async def test_r181_decoded_bytes_are_capped(name: str) -> None:
         assert exchange.tampered == "RESPONSE_TOO_LARGE"
         assert exchange.bytes_written > 0
         await exchange.close()
+
+
+def test_r181_a_bomb_is_never_unfolded_beyond_the_bound() -> None:
+    """Not unfolded and then refused: one byte more than may be taken, from however little input."""
+    bomb = gzip.compress(b"0" * (64 << 20))
+    assert len(Gzip().feed(bomb, 1000)) == 1001
+    assert len(Gzip().feed(gzip.compress(b"0" * 600) * 50, 1000)) == 1001
 
 
 async def test_r181_the_cap_is_for_the_whole_exchange() -> None:

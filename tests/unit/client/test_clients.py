@@ -187,6 +187,21 @@ async def test_no_daemon_is_a_network_error_that_can_be_resumed(tmp_path: Path, 
     assert (envelope, wait) == (error.call.envelope, 120.0)
 
 
+async def test_something_that_speaks_http_only_is_an_http_error(connect: Open) -> None:
+    """R671: HTTP_ERROR, from a real server that is not the daemon."""
+
+    async def bad_gateway(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(bad_gateway, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(Unavailable) as caught:
+            await (await connect(f"127.0.0.1:{port}")).execute(CALL)
+    assert (caught.value.reason, caught.value.outcome_unknown) == ("HTTP_ERROR", True)
+
+
 async def test_a_timeout_is_unknown_and_its_resumption_is_identical(daemon: Daemon, connect: Open) -> None:
     """R186, R671, R672: the daemon goes on; the repeat carries the same key and the same bytes."""
     daemon.executions.hold = asyncio.Event()
@@ -361,6 +376,7 @@ class Plain(grpc.RpcError):
     [
         ("UNAVAILABLE", "failed to connect to all addresses", "NETWORK_ERROR"),
         ("UNAVAILABLE", "Received http2 header with status: 502", "HTTP_ERROR"),
+        ("UNAVAILABLE", "Trying to connect an http1.x server (HTTP status 502)", "HTTP_ERROR"),
         ("UNKNOWN", "Stream removed", "NETWORK_ERROR"),
         ("DEADLINE_EXCEEDED", "Deadline Exceeded", "TIMEOUT"),
         ("CANCELLED", "", "NETWORK_ERROR"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,31 @@ def test_two_documents_or_one_below(tmp_path: Path) -> None:
 
 def test_folder_named_like_a_policy(tmp_path: Path) -> None:
     (tmp_path / "a.rego").mkdir()
-    assert "cannot be read" in refusal(tmp_path).message
+    assert refusal(tmp_path).message == "not a regular file"
+
+
+def test_pipe_named_like_a_policy_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.rego")
+    assert refusal(tmp_path).message == "not a regular file"
+
+
+def test_hidden_names_are_passed_over(tmp_path: Path) -> None:
+    """A mounted ConfigMap: links to files in a hidden folder; and an editor's lock, a link to nothing."""
+    (tmp_path / "..2026").mkdir()
+    (tmp_path / "..2026" / "a.rego").write_text(MODULE)
+    (tmp_path / "a.rego").symlink_to(tmp_path / "..2026" / "a.rego")
+    (tmp_path / ".#a.rego").symlink_to("nobody@nowhere")
+    assert list(bundle.read(tmp_path).modules) == ["a.rego"]
+
+
+def test_file_that_must_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.rego").write_text(MODULE)
+
+    def denied(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    assert "Permission denied" in refusal(tmp_path).message
 
 
 def test_too_much(tmp_path: Path) -> None:

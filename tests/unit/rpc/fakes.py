@@ -143,6 +143,7 @@ class FakeExecutions:
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
     watching: int = 0
     endless: bool = False
+    flood: bool = False
 
     async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> Outcome:
         self.calls.append((principal, envelope, wait, trace))
@@ -175,6 +176,9 @@ class FakeExecutions:
             for event in self.events:
                 if event.ledger_index > after_index:
                     yield event
+            while self.flood:
+                yield self.events[0]
+                await asyncio.sleep(0)
             if self.endless:
                 self.waiting.set()
                 await asyncio.Event().wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from kblockd.ledger.merkle import MerkleTree
+from kblockd.ledger.verify import verify
 from kblockd.store import opening
 from kblockd.store.rocks import RocksStore
 from tests.contract.store.folding import fold, put, record
@@ -102,4 +104,34 @@ async def test_free_space_and_ballast(tmp_path: Path) -> None:
     assert not (tmp_path / "ballast").exists()
     store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=1 << 20)
     assert (tmp_path / "ballast").exists()
+    await store.close()
+
+
+async def test_a_frozen_view_verifies_while_the_store_goes_on(tmp_path: Path) -> None:
+    """Design section 4: after an unclean stop the full verification runs in the background."""
+    store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    running = True
+
+    async def write() -> None:
+        while running:
+            await (await store.commit([], [record(put(("thing", store.size() % 50), n=store.size()))])).durable()
+
+    writer = asyncio.create_task(write())
+    for _ in range(5):
+        target = store.size() + 50
+        while store.size() < target:
+            await asyncio.sleep(0.001)
+        async with store.frozen() as (view, head):
+            report = await asyncio.to_thread(verify, view, fold, heads={head.size: head.root})
+            assert (report.ok, report.size) == (True, head.size), report.differences
+    running = False
+    await writer
+    await store.close()
+    assert not list(tmp_path.glob("frozen-*"))
+
+
+async def test_what_a_killed_verification_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "frozen-1-7" / "store").mkdir(parents=True)
+    store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    assert not list(tmp_path.glob("frozen-*"))
     await store.close()

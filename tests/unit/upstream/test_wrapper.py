@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import httpcore2
 import pytest
 
 from kblockd.upstream.adapter import AdapterFault, Call, Outcome, Sent, ToolDescription
@@ -187,25 +188,32 @@ async def test_raising_is_not_sent_only_when_the_exchange_proves_it(written: int
     assert (outcome.sent, outcome.code) == (sent, "PLUGIN_RAISED")
 
 
-async def test_an_exchange_made_after_the_verdict_cannot_write() -> None:
-    """What was proved stays true: after NOT_SENT nothing of that call can leave any more."""
+@pytest.mark.parametrize("raises", [True, False])
+async def test_after_the_verdict_not_sent_nothing_can_leave_any_more(raises: bool) -> None:
+    """What was proved stays true: a task that the plugin left behind writes neither to an old nor to a new exchange."""
     go = asyncio.Event()
     refused: asyncio.Queue[str] = asyncio.Queue()
+    left_behind: list[asyncio.Task[None]] = []
 
-    async def behave(_: Call) -> Outcome:
-        old = _meter(0)
+    async def straggle(old: Meter) -> None:
         await go.wait()
         for meter in (old, _meter(0)):
             try:
                 meter.may_write(1)
-            except Exception as error:
-                refused.put_nowait(type(error).__name__)
-        return Outcome(Sent.ANSWERED)
+                refused.put_nowait("written")
+            except httpcore2.WriteTimeout:
+                refused.put_nowait("refused")
 
-    outcome = await guarded(behave).invoke(call(0.2))
-    assert (outcome.sent, outcome.code) == (Sent.NOT_SENT, "UPSTREAM_TIMEOUT")
+    async def behave(_: Call) -> Outcome:
+        left_behind.append(asyncio.create_task(straggle(_meter(0))))
+        if raises:
+            raise RuntimeError("x")
+        return Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
+
+    outcome = await guarded(behave).invoke(call())
+    assert outcome.sent is Sent.NOT_SENT
     go.set()
-    assert [await asyncio.wait_for(refused.get(), 10) for _ in range(2)] == ["WriteTimeout", "WriteTimeout"]
+    assert [await asyncio.wait_for(refused.get(), 10) for _ in range(2)] == ["refused", "refused"]
 
 
 async def test_not_sent_against_the_counter_is_overruled() -> None:
@@ -322,6 +330,14 @@ async def test_slots_bound_concurrency_and_waiting_counts_against_the_deadline()
     assert (outcome.sent, outcome.code) == (Sent.NOT_SENT, "UPSTREAM_BUSY")
     gate.set()
     assert {answer.sent for answer in await asyncio.gather(*waiting)} == {Sent.ANSWERED}
+    # Again, after slots have come back: they came back once each.
+    gate.clear()
+    full.clear()
+    waiting = [asyncio.create_task(adapter.invoke(call())) for _ in range(6)]
+    await asyncio.wait_for(full.wait(), 10)
+    assert (await adapter.invoke(call(0.1))).code == "UPSTREAM_BUSY"
+    gate.set()
+    await asyncio.gather(*waiting)
     assert most == 2
 
 
@@ -363,6 +379,18 @@ async def test_a_definition_without_canonical_form_is_a_fault(definition: Any) -
     with pytest.raises(AdapterFault) as fault:
         await guarded(behave).describe("refund", call().deadline)
     assert fault.value.code == "DEFINITION_NOT_CANONICAL"
+
+
+@pytest.mark.parametrize("answer", [None, ToolDescription("other", "1", {})], ids=["none", "another tool"])
+async def test_a_description_of_something_else_is_a_fault(answer: Any) -> None:
+    """A pin is compared with what was asked for."""
+
+    async def behave(_: Call) -> Any:
+        return answer
+
+    with pytest.raises(AdapterFault) as fault:
+        await guarded(behave).describe("refund", call().deadline)
+    assert fault.value.code == "PLUGIN_ANSWER_INVALID"
 
 
 async def test_an_unreadable_credential_sends_nothing() -> None:

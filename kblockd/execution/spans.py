@@ -1,0 +1,47 @@
+"""What a trace says of an execution: the root's attributes from its row, and a span around every upstream call.
+
+Names come from the telemetry contract; values are words, counts and configured names, never content (R520 to R530).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+from kblockd.store.protocol import Row
+from kblockd.telemetry import contract as names
+from kblockd.telemetry.recorder import Trace
+
+_FROM_ROW: Final = {
+    names.OPERATION: "operation",
+    names.ENVIRONMENT: "environment",
+    names.UPSTREAM: "upstream",
+    names.TOOL: "tool",
+    names.SERVER_VERSION: "tool_version",
+    names.EFFECT: "effect",
+    names.STATE: "state",
+    names.RESULT_CLASS: "result_class",
+    names.RECOVERY: "recovery",
+    names.ATTEMPT: "attempt",
+}
+
+
+def describe(trace: Trace, row: Row) -> None:
+    """Sets the root's attributes: what was decided, executed and proved (R532)."""
+    for attribute, field in _FROM_ROW.items():
+        if row.get(field):
+            trace.attributes[attribute] = row[field]
+    if verification := row.get("verification"):
+        trace.attributes[names.VERIFICATION] = verification["verdict"]
+    if finding := row.get("finding"):
+        trace.attributes[names.FINDING] = finding["finding"]
+
+
+def calling(trace: Trace, call: str) -> AbstractContextManager[Any]:
+    """A span for one adapter call inside the open stage; ``call`` is describe, read, invoke, lookup or poll (R514)."""
+    row = trace.open_row()
+    if row is None:
+        return nullcontext()
+    nested = trace.nested(row, "upstream_call")
+    nested.attributes[names.CALL] = call
+    return nested

@@ -1,0 +1,106 @@
+"""Sites whose daemons are forked from a warm process (see ``zygote``): the same daemon, without its imports."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.harness import ROOT, Site
+
+
+class Nursery:
+    """The warm process; one a test module is enough."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, str(Path(__file__).with_name("zygote.py"))]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def ask(self, **request: Any) -> Any:
+        """One request, one reply."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """Ends it; it kills what it forked."""
+        self._process.communicate(timeout=30)
+
+
+class Forked:
+    """A forked daemon, with the methods of ``Popen`` that a site uses."""
+
+    def __init__(self, nursery: Nursery, config: Path, log: Path, environment: Mapping[str, str]) -> None:
+        self._nursery = nursery
+        self.pid: int = nursery.ask(config=str(config), log=str(log), environment=dict(environment))
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal, or None."""
+        code: int | None = self._nursery.ask(poll=self.pid)
+        return code
+
+    def wait(self, timeout: float = 60.0) -> int:
+        """Until it has ended; raises TimeoutExpired."""
+        limit = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > limit:
+                raise subprocess.TimeoutExpired("daemon", timeout)
+            time.sleep(0.01)
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, number: int) -> None:
+        """To a process that has not been reaped."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def stopped(self) -> bool:
+        """Whether a signal has stopped it."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+class ForkedSite(Site):
+    """A site that starts its daemons from a nursery."""
+
+    def __init__(self, folder: Path, nursery: Nursery) -> None:
+        super().__init__(folder)
+        self._nursery = nursery
+
+    @classmethod
+    @contextlib.contextmanager
+    def forking(cls) -> Iterator[ForkedSite]:
+        """As ``Site.make``."""
+        nursery = Nursery()
+        folder = Path(tempfile.mkdtemp(prefix="kb-", dir="/tmp"))
+        site = cls(folder, nursery)
+        try:
+            yield site
+        finally:
+            site.kill()
+            nursery.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def start(self, failpoint: str = "", *, wait: bool = True, environment: Mapping[str, str] | None = None) -> None:
+        """Kills what still runs, then starts."""
+        self.kill()
+        given = {**(environment or {}), "KBLOCKD_FAILPOINT": failpoint}
+        self.process = Forked(self._nursery, self.config, self.log, given)
+        if wait:
+            self.wait_serving()

@@ -1,0 +1,105 @@
+"""SIGKILL at every arrow between two stages and inside every commit, over one ledger that lives through all of it.
+
+Design section 8: effects at most one a consumption, nothing acknowledged is lost, the fold equals the rows, the tree
+extends the last checkpoint that was handed out, and the same key tells the truth.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash.daemon.story import Story, World
+
+BOUNDARY = ("before", "after")
+COMMIT = ("written", "flushed", "headed")
+
+
+def points(label: str, places: tuple[str, ...], nth: int = 1) -> list[str]:
+    """``03.decide:before=kill`` and its like."""
+    return [f"{label}:{place}=kill" + (f"@{nth}" if nth > 1 else "") for place in places]
+
+
+PROPOSING = [
+    *points("01.admit", BOUNDARY),
+    *points("02.replay", BOUNDARY),
+    *points("03.decide", BOUNDARY + COMMIT),
+    *points("04.await_approval", COMMIT),
+]
+RUNNING = [
+    *points("02.replay", BOUNDARY, 2),
+    *points("05.preflight", BOUNDARY),
+    *points("06.lease", BOUNDARY),
+    *points("07.read", BOUNDARY),
+    *points("08.preconditions", BOUNDARY),
+    *points("09.consume", BOUNDARY + COMMIT),
+    *points("10.mark_sent", BOUNDARY + COMMIT),
+    *points("11.dispatch", BOUNDARY),
+    *points("12.classify", BOUNDARY + COMMIT),
+    *points("13.reconcile", BOUNDARY),
+    *points("14.verify", BOUNDARY + COMMIT),
+    *points("15.recover", BOUNDARY),
+    *points("16.seal", BOUNDARY + COMMIT),
+]
+LOST = [
+    *points("12.classify", BOUNDARY + COMMIT),
+    *points("13.reconcile", BOUNDARY + COMMIT),
+    *points("14.verify", BOUNDARY + COMMIT),
+    *points("16.seal", ("before", "headed")),
+]
+REPEATED = [
+    *points("15.recover", BOUNDARY + COMMIT),
+    *points("05.preflight", ("before",), 2),
+    *points("09.consume", BOUNDARY + COMMIT, 2),
+    *points("10.mark_sent", BOUNDARY + COMMIT, 2),
+    *points("11.dispatch", BOUNDARY, 2),
+    *points("12.classify", COMMIT, 2),
+]
+
+
+@pytest.mark.parametrize("failpoint", [*PROPOSING, *RUNNING])
+def test_rec_08_apr_13_a_kill_on_the_way_of_an_approved_refund(world: World, failpoint: str) -> None:
+    """REC-08, APR-13, IDM-05: every key ends with one verified effect; an approval is never asked for twice (R186,
+    R462, R570)."""
+    world.site.start(failpoint)
+    world.keep_checkpoint()
+    story = Story.new(world)
+    story.tell_until_death()
+    assert len(world.effects(story.order)) <= 1
+    _survives(world, story)
+
+
+@pytest.mark.parametrize("failpoint", LOST)
+def test_out_08_a_kill_while_a_lost_answer_is_looked_up(world: World, failpoint: str) -> None:
+    """OUT-08: the upstream acted and the answer was lost; the effect key finds it, before and after the death."""
+    world.site.start(failpoint)
+    world.keep_checkpoint()
+    world.payments.control(lose_answer_once=True)
+    story = Story.new(world)
+    story.tell_until_death()
+    assert len(world.effects(story.order)) == 1
+    _survives(world, story)
+
+
+@pytest.mark.parametrize("failpoint", REPEATED)
+def test_idm_18_a_kill_while_another_attempt_is_under_way(world: World, failpoint: str) -> None:
+    """IDM-18: what provably did not happen is attempted again, under one consumption, wherever the daemon died."""
+    world.site.start(failpoint)
+    world.keep_checkpoint()
+    world.payments.control(refuse=True)
+    story = Story.new(world, "free")
+    try:
+        story.tell_until_death()
+    finally:
+        world.payments.control(refuse=False)
+    assert world.effects(story.order) == []
+    _survives(world, story)
+    with world.site.client() as agent:
+        assert story.answered is not None
+        events = agent.get(execution_id=story.answered.execution_id).events
+    assert sum(event.record_type == "execution.sent" for event in events) >= 2
+
+
+def _survives(world: World, story: Story) -> None:
+    world.site.start()
+    story.check_completed(story.finish())
+    world.check_ledger()
