@@ -10,7 +10,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 BUF_VERSION := 1.75.0
 EVERYTHING_VERSION := 2026.8.31
 
-.PHONY: demo test lint unit bench proto tools clean
+.PHONY: lock demo test lint unit bench proto tools clean
 
 demo: $(STAMP)
 	$(BIN)/python -m tests.demo.run
@@ -45,6 +45,11 @@ $(STAMP): .requirements.lock pyproject.toml plugins/mcp/pyproject.toml plugins/h
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .requirements.lock
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e plugins/mcp -e plugins/http
 	@touch $(STAMP)
+
+# Renews the pinned versions and their hashes (needs uv on the PATH); no address of an index is written.
+lock:
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --no-annotate --no-emit-package kblockd pyproject.toml --group pyproject.toml:dev -o .requirements.lock
 
 clean:
 	rm -rf $(VENV) $(TOOLS) kblockd/_proto

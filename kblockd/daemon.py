@@ -41,7 +41,7 @@ from kblockd.failpoints import EnvironmentFailpoints
 from kblockd.ledger import start as ledger_start
 from kblockd.ledger.ledger import Ledger
 from kblockd.ledger.merkle import MerkleTree
-from kblockd.ledger.verify import Report, verify
+from kblockd.ledger.verify import verify
 from kblockd.policy.bundle import Bundle
 from kblockd.policy.embedded import EmbeddedEngine
 from kblockd.policy.faults import PolicyRefused
@@ -50,8 +50,6 @@ from kblockd.policy.reload import PolicyFolder
 from kblockd.rpc.identity import Listener, LoopbackListener, UnixListener
 from kblockd.rpc.server import RpcServer
 from kblockd.rpc.sockets import UnsafeSocket
-from kblockd.store.database import look
-from kblockd.store.head import read_head
 from kblockd.store.protocol import StoreFailed, StoreRefused
 from kblockd.store.rocks import RocksStore
 from kblockd.system import RandomIds, SystemClock, boot_id
@@ -170,7 +168,7 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     for work in (parts.leases.beat(), sweeper.run(), policy.run(), _say_serving(engine, rpc, ending)):
         stack.push_async_callback(_cancel, _spawn(work))
     if not store.clean:
-        stack.push_async_callback(_cancel, _spawn(_verify(configuration, ending)))
+        stack.push_async_callback(_cancel, _spawn(_verify(store, ending)))
     return Daemon(configuration, rpc, parts, supervisor, policy, ending)
 
 
@@ -307,20 +305,14 @@ async def _say_serving(engine: EmbeddedEngine, rpc: RpcServer, ending: Ending) -
         await asyncio.sleep(0.2)
 
 
-async def _verify(configuration: Configuration, ending: Ending) -> None:
+async def _verify(store: RocksStore, ending: Ending) -> None:
     """After an unclean stop: the whole ledger against its rows and tree; a difference means NOT_SERVING."""
-    report = await asyncio.to_thread(_verify_store, configuration.data_dir)
+    async with store.frozen() as (view, head):
+        report = await asyncio.to_thread(verify, view, fold, heads={head.size: head.root})
     if report.ok:
         _log.info("the ledger of %d records verifies after the unclean stop", report.size)
     else:
         ending.distrust(f"the ledger does not verify: {report.differences[0]}")
-
-
-def _verify_store(data_dir: Path) -> Report:
-    """Blocking. The head first: beside the running store the records may be ahead of it, never behind."""
-    head = read_head(data_dir / "head")
-    with look(data_dir / "store") as view:
-        return verify(view, fold, heads={head.size: head.root})
 
 
 def _tracing(configuration: Configuration, ids: RandomIds) -> Tracing:

@@ -28,7 +28,7 @@ async def describe(parts: Parts, upstream: str, tool: str, trace: Trace) -> Desc
     try:
         deadline = parts.clock.monotonic() + DESCRIBE_SECONDS
         with calling(trace, "describe"):
-            description = await parts.upstreams[upstream].write.describe(tool, deadline)
+            description = await parts.upstreams[upstream].read.describe(tool, deadline)
     except AdapterFault as fault:
         raise Unavailable(
             Reason.UPSTREAM_UNAVAILABLE,

@@ -95,6 +95,7 @@ def closure(row: Row) -> tuple[ResultClass, str]:
         return ResultClass.NOT_STARTED, "interrupted before the upstream was called"
     proved_absent = row.get("finding", {}).get("finding") == "absent"
     refused = row["phase"] == Phase.RECOVERING and row["result_class"] == ResultClass.FAILED_BEFORE_SIDE_EFFECT
-    if proved_absent or refused:
+    # Claimed again and unsent: it came there only after a proof that the attempt before had no effect.
+    if proved_absent or refused or row["phase"] == Phase.CLAIMED:
         return ResultClass.FAILED_BEFORE_SIDE_EFFECT, "interrupted; the effect is proved not to have happened"
     return ResultClass.UNKNOWN_OUTCOME, "interrupted; upstream outcome unknown"

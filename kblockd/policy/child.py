@@ -36,7 +36,11 @@ class Child:
         """A fresh interpreter with one descriptor, an environment of our own and a session of its own."""
         ours, theirs = socket.socketpair()
         with theirs:
-            reader, writer = await asyncio.open_connection(sock=ours)
+            try:
+                reader, writer = await asyncio.open_connection(sock=ours)
+            except BaseException:
+                ours.close()
+                raise
             try:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-I", "-m", "kblockd.policy.worker", str(memory_mib), str(os.getpid())),

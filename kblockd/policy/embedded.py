@@ -34,7 +34,7 @@ class EmbeddedEngine:
         self._last_error = ""
         self._swap = asyncio.Lock()
         self._closed = False
-        self._retiring: set[asyncio.Task[None]] = set()  # held: the loop keeps no strong reference to a task
+        self._retiring: dict[Pool, asyncio.Task[None]] = {}
 
     def status(self) -> PolicyStatus:
         """Never blocks; ``last_error`` is empty while the newest folder that was read is the one in force."""
@@ -106,9 +106,12 @@ class EmbeddedEngine:
             pool, self._pool = self._pool, None
         if pool:
             await pool.close()
-        for task in self._retiring:
+        retiring = dict(self._retiring)
+        for task in retiring.values():
             task.cancel()
-        await asyncio.gather(*self._retiring, return_exceptions=True)
+        await asyncio.gather(*retiring.values(), return_exceptions=True)
+        for old in retiring:
+            await old.close()
 
     async def _result(self, pool: Pool, entrypoint: str, body: bytes) -> Mapping[str, Any]:
         if entrypoint not in entrypoints.ENTRYPOINTS:
@@ -122,8 +125,8 @@ class EmbeddedEngine:
 
     def _retire(self, pool: Pool) -> None:
         task = asyncio.create_task(pool.drain())
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        self._retiring[pool] = task
+        task.add_done_callback(lambda _: self._retiring.pop(pool, None))
 
 
 async def check(bundle: Bundle, limits: EmbeddedLimits) -> Bundle:

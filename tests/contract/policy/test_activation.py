@@ -172,6 +172,13 @@ async def test_old_children_end_after_the_swap(tmp_path: Path) -> None:
         await until(lambda: len(children()) == 2 and not children() & old)
 
 
+async def test_close_right_after_a_swap_leaves_no_child(tmp_path: Path) -> None:
+    """The old revision's children have not begun to end when the engine is closed."""
+    async with running(tmp_path / "p", files()) as engine:
+        await engine.activate(await engine.prepare(write(tmp_path / "p", deciding(ALLOW_REFUND))))
+    assert not children()
+
+
 async def test_question_in_flight_is_answered_by_the_revision_that_it_asked(tmp_path: Path) -> None:
     async with running(tmp_path / "p", files()) as engine:
         old = engine.status().revision

@@ -44,9 +44,9 @@ class Nursery:
 class Forked:
     """A forked daemon, with the methods of ``Popen`` that a site uses."""
 
-    def __init__(self, nursery: Nursery, config: Path, log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, nursery: Nursery, **request: Any) -> None:
         self._nursery = nursery
-        self.pid: int = nursery.ask(config=str(config), log=str(log), environment=dict(environment))
+        self.pid: int = nursery.ask(**request)
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal, or None."""
@@ -71,9 +71,14 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def stopped(self) -> bool:
-        """Whether a signal has stopped it."""
-        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    def wait_stopped(self, seconds: float = 60.0) -> None:
+        """Until a signal has stopped it; raises TimeoutError."""
+        stat = Path(f"/proc/{self.pid}/stat")
+        limit = time.monotonic() + seconds
+        while stat.read_text().rpartition(")")[2].split()[0] != "T":
+            if time.monotonic() > limit:
+                raise TimeoutError("the daemon does not stop where it was told to")
+            time.sleep(0.01)
 
 
 class ForkedSite(Site):
@@ -81,6 +86,7 @@ class ForkedSite(Site):
 
     def __init__(self, folder: Path, nursery: Nursery) -> None:
         super().__init__(folder)
+        self.process: Forked | None = None  # type: ignore[assignment]  # what a site uses of Popen
         self._nursery = nursery
 
     @classmethod
@@ -97,10 +103,24 @@ class ForkedSite(Site):
             nursery.close()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def start(self, failpoint: str = "", *, wait: bool = True, environment: Mapping[str, str] | None = None) -> None:
-        """Kills what still runs, then starts."""
+    def start(
+        self,
+        failpoint: str = "",
+        *,
+        wait: bool = True,
+        environment: Mapping[str, str] | None = None,
+        watchdog: bool = True,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Kills what still runs, then starts; ``constants`` are those of ``kblockd.daemon``."""
         self.kill()
-        given = {**(environment or {}), "KBLOCKD_FAILPOINT": failpoint}
-        self.process = Forked(self._nursery, self.config, self.log, given)
+        self.process = Forked(
+            self._nursery,
+            config=str(self.config),
+            log=str(self.log),
+            environment={**(environment or {}), "KBLOCKD_FAILPOINT": failpoint},
+            watchdog=watchdog,
+            constants=dict(constants or {}),
+        )
         if wait:
             self.wait_serving()

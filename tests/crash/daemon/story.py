@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +15,7 @@ from click.testing import CliRunner
 from kblockd.cli.kblockd import kblockd
 from kblockd.client import Answer, ApprovalPending, Call, Completed, InProgress, Unavailable, UpstreamError
 from kblockd.domain.outcome import ApprovalView
+from kblockd.domain.records import Record, RecordType, read
 from kblockd.evidence import verify_offline
 from kblockd.ledger import checkpoint
 from kblockd.ledger.merkle import verify_consistency
@@ -135,6 +140,30 @@ class Story:
         except Unavailable as error:
             assert error.reason == "NETWORK_ERROR", error.reason  # the daemon is gone; it refused nothing
         assert self.world.site.wait_dead() == -9
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Future[Answer]]:
+        """Asks and approves; while the block runs, the approved call is waited for in a thread."""
+        with self.world.site.client() as agent, ThreadPoolExecutor(1) as thread:
+            self._acknowledge(agent.execute(self.call))
+            self.approve()
+            yield thread.submit(agent.execute, self.call)
+
+    def records(self) -> list[Record]:
+        """What the ledger says of the execution, in order."""
+        assert self.pending is not None
+        with self.world.site.client("auditor") as auditor:
+            found = auditor.read_ledger(limit=1000, execution_id=self.pending.execution_id)
+        leaves = [leaf for _, leaf in found.leaves if b'"kblockd.record/1"' in leaf]
+        return [read(leaf) for leaf in leaves]
+
+    def wait_for(self, type_: RecordType, count: int = 1, seconds: float = 60.0) -> None:
+        """Until the ledger holds so many records of that type; raises TimeoutError."""
+        limit = time.monotonic() + seconds
+        while [record.type for record in self.records()].count(type_) < count:
+            if time.monotonic() > limit:
+                raise TimeoutError(f"no {type_}")
+            time.sleep(0.02)
 
     def finish(self) -> Answer:
         """With the same key, until the truth is known; nothing that was acknowledged may be asked for again."""

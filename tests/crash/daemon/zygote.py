@@ -4,7 +4,7 @@ What is forked is ``kblockd.daemon.run`` in a process of its own: real sockets, 
 JSON a request on standard input, one a reply on standard output; when the input ends, what was forked is killed.
 
 Besides the failpoints of the daemon, ``POINT=stop[@n]`` stops the whole process there (SIGSTOP), as a hypervisor or a
-debugger would.
+debugger would. A request may set constants of ``kblockd.daemon`` and switch the watchdog off.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def _become_daemon(request: dict[str, Any]) -> None:
     for ours, standard in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(ours, standard)
     os.environ.update(request["environment"])
-    kblockd.daemon.EnvironmentFailpoints = StoppingFailpoints  # type: ignore[misc]  # the only seam that it has
+    for name, value in {"EnvironmentFailpoints": StoppingFailpoints, **request["constants"]}.items():
+        setattr(kblockd.daemon, name, value)
+    if not request["watchdog"]:
+        kblockd.daemon.Watchdog.start = lambda _: None  # type: ignore[method-assign]  # so that the lease is alone
     code = 1
     try:
         code = kblockd.daemon.run(Path(request["config"]))

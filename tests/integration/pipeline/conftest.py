@@ -62,7 +62,7 @@ def site(payments: PaymentsServer) -> Iterator[LocalSite]:
         made.configure(
             payments.url,
             contracts={**variants(ENVIRONMENTS), "refund.pair": PAIR, "refund.orphan": ORPHAN},
-            daemon={"clocks": LONG_LEASE},
+            daemon={"clocks": {**LONG_LEASE, "reconcile_seconds": 8}},
             upstream=PATIENT_BREAKER,
         )
         made.edit_policy("decision.rego", *TWO_APPROVERS)

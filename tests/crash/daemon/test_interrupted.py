@@ -1,0 +1,228 @@
+"""Deaths that leave a question: nothing was sent, nobody can tell, somebody must decide, again and again."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from kblockd.client import (
+    Answer,
+    ApprovalPending,
+    Call,
+    Client,
+    Completed,
+    FailedPrecondition,
+    Held,
+    InProgress,
+    Unavailable,
+)
+from kblockd.domain.outcome import Finding
+from kblockd.domain.records import RecordType
+from tests.crash.daemon.forked import ForkedSite
+from tests.crash.daemon.story import ATTEMPTS, Story, World, call, variant
+from tests.upstreams.payments import PaymentsServer
+
+CLOSE_AFTER = 6
+SHORT = {"execution": {"request_timeout_seconds": 1, "absolute_deadline_seconds": 2}}
+UNPROVABLE = {"lookup": [], "verification": {"maximum_duration_seconds": 1}}
+
+
+@pytest.fixture(scope="module")
+def blind() -> Iterator[World]:
+    """A contract without a lookup, and clocks that close what cannot be proved after six seconds."""
+    with ForkedSite.forking() as site, PaymentsServer.start(site.folder) as payments:
+        site.configure(
+            payments.url,
+            contracts={"blind": variant("production", SHORT, UNPROVABLE)},
+            daemon={"clocks": {"close_after_seconds": CLOSE_AFTER, "reconcile_seconds": 1}},
+        )
+        site.pin()
+        yield World(site, payments)
+
+
+@pytest.fixture(scope="module")
+def short() -> Iterator[World]:
+    """A strong lookup and three attempts, under the same short clocks."""
+    with ForkedSite.forking() as site, PaymentsServer.start(site.folder) as payments:
+        bounds = {"verification": {"maximum_duration_seconds": 1}, "execution": {"absolute_deadline_seconds": 3}}
+        site.configure(
+            payments.url,
+            contracts={"short": variant("production", SHORT, ATTEMPTS, bounds)},
+            daemon={"clocks": {"close_after_seconds": CLOSE_AFTER + 1, "reconcile_seconds": 1}},
+        )
+        site.pin()
+        yield World(site, payments)
+
+
+@pytest.mark.parametrize("failpoint", ["10.mark_sent:after=kill", "11.dispatch:before=kill"])
+def test_rec_08_a_call_that_never_left_is_proved_absent(world: World, failpoint: str) -> None:
+    """REC-08: marked, not sent, one attempt: the strong lookup proves it, and the end says so (R194, R462)."""
+    world.site.start(failpoint)
+    world.keep_checkpoint()
+    story = Story.new(world, "single")
+    story.tell_until_death()
+    world.site.start()
+    answer = story.finish()
+    story.check_failed(answer, "failed_before_side_effect", "INTERRUPTED")
+    assert not answer.outcome_unknown
+    assert world.effects(story.order) == []
+    world.check_ledger()
+
+
+def test_idm_18_a_refused_connection_is_attempted_again_after_a_death(world: World) -> None:
+    """IDM-18: attempt 1 met nobody, the daemon died on the way to attempt 2; attempt 2 alone acts."""
+    world.site.start("11.dispatch:before=stop;09.consume:after=kill@2")
+    world.keep_checkpoint()
+    story = Story.new(world)
+    with story.running() as answer:
+        daemon = world.site.process
+        assert daemon is not None
+        daemon.wait_stopped()
+        world.payments.kill()
+        daemon.send_signal(signal.SIGCONT)
+        story.wait_for(RecordType.RECOVERY_PLANNED)
+        world.payments.run()
+        assert world.site.wait_dead() == -signal.SIGKILL
+        assert isinstance(answer.exception(60), Unavailable)
+    world.site.start()
+    story.check_completed(story.finish())
+    sent = [record for record in story.records() if record.type is RecordType.SENT]
+    assert [record.attempt for record in sent] == [1, 2]
+    assert len({record.body["effect_key"] for record in sent}) == 1
+    world.check_ledger()
+
+
+def test_rec_06_seven_deaths_of_one_execution(world: World) -> None:
+    """REC-06: each start gets a little further, through an absence, another attempt and a lost answer; one effect."""
+    deaths = [
+        "10.mark_sent:headed=kill",
+        "12.classify:headed=kill",
+        "13.reconcile:headed=kill",
+        "15.recover:headed=kill",
+        "09.consume:headed=kill",
+        "11.dispatch:after=kill",
+        "14.verify:headed=kill",
+    ]
+    world.site.start(deaths[0])
+    world.keep_checkpoint()
+    story = Story.new(world)
+    story.tell_until_death()
+    for failpoint in deaths[1:]:
+        world.site.start(failpoint, wait=False)
+        assert world.site.wait_dead() == -signal.SIGKILL
+    assert len(world.effects(story.order)) == 1
+    world.site.start()
+    story.check_completed(story.finish())
+    assert [r.attempt for r in story.records() if r.type is RecordType.SENT] == [1, 2]
+    world.check_ledger()
+
+
+@pytest.mark.parametrize("failpoint", ["16.seal:before=kill", "16.seal:headed=kill", "16.seal:after=kill"])
+def test_rec_10_what_is_held_stays_held(world: World, failpoint: str) -> None:
+    """REC-10, REC-09: only an operator resolves it; until then its target stays locked and its deed refused (R499)."""
+    world.site.start(failpoint)
+    world.keep_checkpoint()
+    world.payments.control(list_lag_seconds=600.0)
+    story = Story.new(world)
+    story.tell_until_death()
+    world.site.start()
+    with world.site.client() as agent, world.site.client("operator") as operator:
+        held = story.finish()
+        assert isinstance(held, Held)
+        assert held.result_dsse == b""
+        world.payments.control(list_lag_seconds=0.0)
+        world.site.start()
+        assert isinstance(agent.execute(story.call), Held)
+        with pytest.raises(FailedPrecondition) as refused:
+            agent.execute(call(story.order, "twin-of-" + story.order))
+        assert refused.value.reason == "TWIN_UNRESOLVED"
+        resolved = operator.resolve(held.execution_id, Finding.PRESENT, "seen in the provider's books")
+        assert isinstance(resolved, Completed)
+        story.answered = None
+        story.check_completed(agent.execute(story.call))
+        assert isinstance(agent.execute(call(story.order, "twin-of-" + story.order)), ApprovalPending)
+    world.check_ledger()
+
+
+def test_rec_01_nobody_can_tell_and_the_sweep_closes_it(blind: World) -> None:
+    """Sent, and no lookup: closed as unknown with RESULT and receipt; its twin is refused, also from another agent,
+    until an operator has disposed of it, and the RESULT stays what it was (R460, R461, R501, C10, C23)."""
+    blind.site.start("11.dispatch:after=kill")
+    blind.keep_checkpoint()
+    story = Story.new(blind)
+    story.tell_until_death()
+    assert len(blind.effects(story.order)) == 1
+    blind.site.start()
+    twin = call(story.order, "twin-of-" + story.order)
+    with blind.site.client() as agent, blind.site.client("other") as other, blind.site.client("operator") as operator:
+        assert isinstance(agent.execute(replace(story.call, wait_seconds=0)), InProgress)
+        _refused_as_twin(agent, twin)
+        answer = _until_closed(agent, story)
+        story.check_failed(answer, "unknown_outcome", "INTERRUPTED")
+        assert answer.outcome_unknown
+        assert "upstream outcome unknown" in answer.detail
+        _refused_as_twin(agent, twin)
+        _refused_as_twin(other, twin)
+        findings = [record.type for record in story.records()].count(RecordType.RECONCILED)
+        assert findings <= 2, f"{findings} records of one unchanged finding"
+        operator.resolve(answer.execution_id, Finding.PRESENT, "seen in the provider's books")
+        story.check_failed(agent.execute(story.call), "unknown_outcome", "INTERRUPTED")
+        assert isinstance(agent.execute(twin), ApprovalPending)
+    assert len(blind.effects(story.order)) == 1
+    blind.check_ledger()
+
+
+def test_idm_05_interrupted_before_the_upstream_was_called(blind: World) -> None:
+    """IDM-05: consumed, not marked, and found too late: closed as not started, and the deed is free again (R461)."""
+    blind.site.start("09.consume:after=kill")
+    blind.keep_checkpoint()
+    story = Story.new(blind)
+    story.tell_until_death()
+    time.sleep(CLOSE_AFTER)  # the daemon is away for longer than the clock that closes orphans
+    blind.site.start()
+    with blind.site.client() as agent:
+        answer = _until_closed(agent, story)
+        story.check_failed(answer, "not_started", "INTERRUPTED")
+        assert "interrupted before the upstream was called" in answer.detail
+        assert blind.effects(story.order) == []
+        again = Story.new(blind)
+        again.order, again.call = story.order, call(story.order, "again-" + story.order)
+        again.tell()
+    assert again.answered is not None
+    again.check_completed(again.answered)
+    blind.check_ledger()
+
+
+def test_rec_08_a_sent_second_attempt_is_not_closed_by_what_was_found_of_the_first(short: World) -> None:
+    """REC-08: attempt 1 was proved absent, attempt 2 was sent and acted; closing it as "did not happen" would lie."""
+    short.site.start("11.dispatch:before=kill")
+    short.keep_checkpoint()
+    story = Story.new(short)
+    story.tell_until_death()
+    short.site.start("11.dispatch:after=kill", wait=False)
+    assert short.site.wait_dead() == -signal.SIGKILL
+    assert len(short.effects(story.order)) == 1
+    time.sleep(CLOSE_AFTER)
+    short.site.start()
+    with short.site.client() as agent:
+        answer = _until_closed(agent, story)
+    assert answer.result_class in ("unknown_outcome", "completed_verified")
+    short.check_ledger()
+
+
+def _refused_as_twin(client: Client, twin: Call) -> None:
+    with pytest.raises(FailedPrecondition) as refused:
+        client.execute(twin)
+    assert refused.value.reason == "TWIN_UNRESOLVED"
+
+
+def _until_closed(agent: Client, story: Story) -> Answer:
+    limit = time.monotonic() + 60
+    while isinstance(answer := agent.execute(replace(story.call, wait_seconds=0.5)), InProgress):
+        assert time.monotonic() < limit, answer
+        time.sleep(0.1)
+    return answer
