@@ -189,7 +189,8 @@ class Approvals:
         current = self.principals.get(principal.id)
         if current is None or current != principal:
             raise PermissionDenied(Reason.PERMISSION_DENIED, f"{principal.id} is not configured as it was")
-        if principal.owner == row["owner"]:
+        requester = self.principals.get(row["requester"])
+        if principal.owner in (row["owner"], requester.owner if requester else ""):
             raise PermissionDenied(
                 Reason.PERMISSION_DENIED,
                 f"{principal.id} has the same owner as the requester: nobody approves their own action",

@@ -32,7 +32,8 @@ class Clock(Protocol):
 
 def rfc3339(moment: dt.datetime) -> str:
     """RFC 3339 in UTC with ``Z`` and microseconds, the one form that records and statements use."""
-    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Not strftime: it writes the years before 1000 with fewer than four digits, which nothing reads back.
+    return moment.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_rfc3339(text: str) -> dt.datetime:

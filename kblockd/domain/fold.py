@@ -27,7 +27,7 @@ def fold(read_row: Read, index: int, leaf: bytes) -> Changes:
     if record.type in WITHOUT_ROWS:
         return []
     try:
-        return _RULES[record.type](read_row, index, record)
+        return RULES[record.type](read_row, index, record)
     except KeyError as missing:
         raise ValueError(f"{record.type} lacks {missing}") from None
 
@@ -191,8 +191,10 @@ def _operation_accepted(read_row: Read, index: int, record: Record) -> Changes:
 
 def _reconciled(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
-    finding = {k: body[k] for k in ("finding", "by", "read_sha256")}
-    return _only_execution(record, moved(read_row, index, record, Event.RECONCILED, finding=finding))
+    changes: dict[str, Any] = {"finding": {k: body[k] for k in ("finding", "by", "read_sha256")}}
+    if body["by"] == "late_answer":  # then it is the answer, for verification and caller alike
+        changes["output_sha256"] = existing(read_row, rows.execution(record.execution))["late"]["output_sha256"]
+    return _only_execution(record, moved(read_row, index, record, Event.RECONCILED, **changes))
 
 
 def _verified(read_row: Read, index: int, record: Record) -> Changes:
@@ -298,7 +300,7 @@ def _running_key(execution: Row) -> Key:
     return rows.running(execution["tenant"], execution["operation"], execution["environment"])
 
 
-_RULES: Final[Mapping[RecordType, Callable[[Read, int, Record], Changes]]] = {
+RULES: Final[Mapping[RecordType, Callable[[Read, int, Record], Changes]]] = {
     RecordType.PROPOSED: _proposed,
     **APPROVALS,
     RecordType.CALL_REFUSED: _refused,

@@ -31,6 +31,11 @@ async def admit(parts: Parts, call: Call) -> Admitted:
         text = canonical(parse(envelope.arguments_json, max_bytes=parts.limits.arguments_bytes))
     except NotCanonical as error:
         raise InvalidArgument.field(f"envelope.arguments_json{error.at}", str(error)) from None
+    if len(text) > parts.limits.arguments_bytes:  # 1e20 is four bytes as it comes and 21 as it is kept
+        raise InvalidArgument.field(
+            "envelope.arguments_json",
+            f"{len(text)} bytes in canonical form, at most {parts.limits.arguments_bytes} are taken",
+        )
     # What is executed is the canonical form parsed again, never the bytes that came.
     args, args_sha256 = reparse(text), sha256_hex(text)
     if envelope.arguments_sha256 and envelope.arguments_sha256 != args_sha256:

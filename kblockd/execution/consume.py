@@ -7,23 +7,29 @@ execution found consumed without a marker, come here as 9r: a new fence, the sam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kblockd.domain import keys, rows
+from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import parse_rfc3339, rfc3339
 from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, ResourceExhausted
 from kblockd.domain.records import RecordType
 from kblockd.execution.action import Action, Run
+from kblockd.execution.decide import check_observed
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.leases import Lease, busy
 from kblockd.execution.parts import Parts
 from kblockd.execution.preconditions import Checked
-from kblockd.execution.preflight import Preflighted
+from kblockd.execution.preflight import Preflighted, check_clock
 from kblockd.execution.replay import unresolved
 from kblockd.execution.stages import Stage, stage
 from kblockd.store.protocol import Absent, AtMost, AtVersion, Condition, Conflict, Payload, Row
 from kblockd.telemetry.recorder import Trace
+
+_VERSION: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,9 @@ async def consume(parts: Parts, checked: Checked) -> Claim:
         *await _policy_condition(parts, checked.policy_revision),
         *(() if run.again else _first_conditions(run.action)),
     ]
+    # Reading and asking took time: what lapsed meanwhile is not consumed. No await from here to the commit.
+    check_clock(parts, run.action, again=run.again)
+    check_observed(parts, run.action.effect, run.action.observe_until)
     entry, payloads, effect_key, deadline_at = _claimed(parts, checked, before)
     run.journal.attempt = run.attempt
     try:
@@ -107,7 +116,7 @@ def _claimed(parts: Parts, checked: Checked, before: Row) -> tuple[Entry, Sequen
         "lease_ttl_seconds": parts.clocks.lease_ttl_seconds,
         "approval_id": _approval_id(preflighted),
         "snapshot_sha256": snapshot_sha256,
-        "target_version": checked.snapshot.version,
+        "target_version": _recorded(checked.snapshot.version),
         "deadline_at": deadline_at,
         "policy_revision": checked.policy_revision,
         "decision_id": checked.decision_id,
@@ -115,6 +124,11 @@ def _claimed(parts: Parts, checked: Checked, before: Row) -> tuple[Entry, Sequen
         "reasons": list(checked.codes),
     }
     return Entry(RecordType.CLAIMED, body), [snapshot], effect_key, deadline_at
+
+
+def _recorded(version: str) -> str:
+    """An upstream's version as a record may hold it: short and printable, else its digest (no free text)."""
+    return version if not version or _VERSION.fullmatch(version) else f"sha256:{sha256_hex(version.encode())}"
 
 
 def _effect_key(action: Action, approval_id: str) -> str:

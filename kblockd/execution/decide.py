@@ -56,6 +56,7 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     upstream), ``ResourceExhausted`` (pending approvals), ``AlreadyExists`` and ``Aborted`` (lost a race).
     """
     contract = admitted.contract
+    check_deadline(parts, admitted.limits.deadline)
     described = await describe(parts, contract.tool.upstream, contract.tool.name, admitted.trace)
     check_pin(parts, contract.tool.upstream, contract.tool.name, described)
     pins.check_description(
@@ -85,6 +86,17 @@ async def ask(parts: Parts, entrypoint: str, document: dict[str, Any]) -> Decisi
         ) from None
 
 
+def check_deadline(parts: Parts, deadline: dt.datetime | None, execution_id: str = "") -> None:
+    """Raises ``FailedPrecondition`` (DEADLINE_PASSED) once the envelope's deadline has passed (R025)."""
+    if deadline is not None and parts.clock.now() >= deadline:
+        raise FailedPrecondition(
+            Reason.DEADLINE_PASSED,
+            "envelope.deadline has passed. Nothing was executed for this attempt.",
+            next_step="plan the action again",
+            execution_id=execution_id,
+        )
+
+
 def check_observed(parts: Parts, effect: str, observe_until: str) -> None:
     """Raises ``FailedPrecondition`` (OBSERVE_ENDED) once the observe window has ended (R115)."""
     if effect != "observe":
@@ -104,7 +116,8 @@ def check_observed(parts: Parts, effect: str, observe_until: str) -> None:
 
 def _effect(admitted: Admitted, effect: Effect) -> Effect:
     """Past a point of no return policy alone is not enough (R003, R307)."""
-    if effect.effect in ALLOWING and admitted.contract.requires_approval:
+    if effect.effect in ALLOWING and (admitted.contract.requires_approval or effect.count > 0):
+        # A policy that allows and still counts approvals contradicts itself: the stricter half holds.
         return Effect("require_approval", max(1, effect.count), effect.roles, "", effect.reasons)
     if effect.effect == "require_approval" and effect.count < 1:
         return Effect("require_approval", 1, effect.roles, "", effect.reasons)

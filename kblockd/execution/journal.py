@@ -31,6 +31,7 @@ class Entry:
     body: Mapping[str, Any]
     aux: bytes = b""
     leaf: bytes = b""
+    attempt: int | None = None  # of a late answer; None is the attempt that is being made
 
 
 @dataclass(slots=True)
@@ -72,7 +73,8 @@ class Journal:
         for position, entry in enumerate(entries):
             if not entry.leaf:
                 body = {**entry.body, "stages": self._timings()} if position == 0 else entry.body
-                record = Record(entry.type, at, self.tenant, self.execution_id, self.attempt, stage.value, body)
+                attempt = self.attempt if entry.attempt is None else entry.attempt
+                record = Record(entry.type, at, self.tenant, self.execution_id, attempt, stage.value, body)
                 entry = replace(entry, leaf=record.leaf())
             found.append(entry)
         return found

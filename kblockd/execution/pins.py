@@ -5,10 +5,13 @@ Source: interfaces.md section 1; R030 to R039.
 
 from __future__ import annotations
 
+import dataclasses
+
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import FailedPrecondition, Reason
 from kblockd.domain.principal import Principal
+from kblockd.execution.action import Action
 from kblockd.store.protocol import Row
 
 
@@ -45,6 +48,21 @@ def check_approval(envelope: Envelope, approval: Row | None) -> None:
     if envelope.approval_expires_at is not None:
         expires = approval["not_after"] if approval else ""
         _pin("envelope.approval_expires_at", rfc3339(envelope.approval_expires_at), expires)
+
+
+def repeated(envelope: Envelope, action: Action) -> Action:
+    """The action under the pins of the call that repeats it: what was decided on, read at the version it names.
+
+    Pins are no part of the identical call, so a repeat may bring others than the first call had.
+    """
+    check_description(envelope, server_version=action.tool_version, definition_sha256=action.definition_sha256)
+    target = action.envelope["target"]
+    if not envelope.target.version:
+        return action
+    if target["version"]:
+        _pin("envelope.target.version", envelope.target.version, target["version"])
+    document = {**action.envelope, "target": {**target, "version": envelope.target.version}}
+    return dataclasses.replace(action, envelope=document)
 
 
 def _pin(field: str, given: str, now: str) -> None:

@@ -75,7 +75,7 @@ def _check_version(action: Action, snapshot: Snapshot) -> None:
     if pinned and pinned != snapshot.version:
         raise FailedPrecondition(
             Reason.PIN_MISMATCH,
-            f"envelope.target.version is {pinned!r}, but the target is at {snapshot.version!r} now. "
+            f"envelope.target.version is {pinned!r}, but the target is at {snapshot.version[:128]!r} now. "
             "Nothing was executed or consumed; the action stays approved.",
             next_step="read the target again and plan the action anew",
             execution_id=action.execution_id,

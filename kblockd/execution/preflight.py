@@ -19,7 +19,7 @@ from kblockd.evidence.errors import EvidenceError
 from kblockd.evidence.receipts import open_statement
 from kblockd.evidence.statements import Approval
 from kblockd.execution.action import Action, Run
-from kblockd.execution.decide import check_observed
+from kblockd.execution.decide import check_deadline, check_observed
 from kblockd.execution.describe import DESCRIBE_SECONDS, describe, pin_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.stages import Stage, stage
@@ -61,11 +61,13 @@ class Preflighted:
 async def preflight(parts: Parts, run: Run) -> Preflighted:
     """Raises ``FailedPrecondition`` (``BindingChanged`` voids), ``PermissionDenied`` or ``Unavailable``."""
     action = run.action
-    _check_clock(parts, action, again=run.again)
+    check_clock(parts, action, again=run.again)
     conditions = [
         *await _check_binding(parts, action),
         *await _check_principal(parts, action.requester, action.execution_id),
     ]
+    if parts.principals[action.requester].tenant != action.tenant:
+        raise BindingChanged("the tenant of the requester", action.execution_id)
     if not run.fresh_describe:
         await _check_definition(parts, action, run.trace)
     check_observed(parts, action.effect, action.observe_until)
@@ -89,7 +91,8 @@ async def _check_upstream(parts: Parts, action: Action) -> None:
         ) from None
 
 
-def _check_clock(parts: Parts, action: Action, *, again: bool) -> None:
+def check_clock(parts: Parts, action: Action, *, again: bool) -> None:
+    """Raises when the action's time is over, or the machine's clock cannot tell; asked again at the consumption."""
     if parts.clock.behind():
         raise Unavailable(
             Reason.CLOCK_BEHIND,
@@ -98,14 +101,7 @@ def _check_clock(parts: Parts, action: Action, *, again: bool) -> None:
             next_step="correct the machine's clock",
             execution_id=action.execution_id,
         )
-    deadline = action.limits.deadline
-    if deadline is not None and parts.clock.now() >= deadline:
-        raise FailedPrecondition(
-            Reason.DEADLINE_PASSED,
-            "envelope.deadline has passed. Nothing was executed for this attempt.",
-            next_step="plan the action again",
-            execution_id=action.execution_id,
-        )
+    check_deadline(parts, action.limits.deadline, action.execution_id)
     if not again and parts.clock.now() >= parse_rfc3339(action.not_after):
         raise FailedPrecondition(
             Reason.APPROVAL_NOT_VALID,
@@ -191,7 +187,7 @@ async def _verified_owner(parts: Parts, action: Action, row: Row, decision: Row)
     agreed = (statement.action, statement.approval_id, statement.decision, statement.approver, statement.owner)
     if agreed != (action.action_sha256, row["approval_id"], "approve", approver.id, approver.owner):
         raise _not_valid("it does not bind this action", action)
-    if approver.owner == row["owner"]:
+    if approver.owner in (row["owner"], parts.principals[action.requester].owner):
         raise _not_valid("the approver has the requester's owner", action)
     if row["roles"] and not set(row["roles"]) & set(approver.roles):
         raise _not_valid(f"{approver.id} has lost the role for it", action)

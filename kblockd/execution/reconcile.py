@@ -8,7 +8,7 @@ counted anew). All else is unprovable and allows no attempt (design section 5; R
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kblockd.domain import pointer, rows
@@ -28,6 +28,7 @@ from kblockd.upstream.adapter import Call, Outcome, Sent
 
 _PAUSE_SECONDS = 1.0
 _READ_SECONDS = 10.0
+_PROOFS = {"effect_key": "effect key", "operation": "operation id", "late_answer": "late answer"}
 
 
 class Standing(enum.Enum):
@@ -89,7 +90,7 @@ async def _look_up(parts: Parts, classified: Classified) -> Settled:
         found = await _ask_all(parts, classified)
         if found is not None and found.standing is not Standing.UNPROVABLE:
             await _record(parts, classified, found)
-            return _settled(classified, found.standing)
+            return _settled(classified, found.standing, found.by)
         now = parts.clock.monotonic()
         if now >= end or not classified.claim.run.action.contract.lookup:
             await _record(parts, classified, found or _Found(Standing.UNPROVABLE, "", None, "NO_LOOKUP"))
@@ -150,7 +151,7 @@ async def _late_answer(parts: Parts, classified: Classified) -> Settled | None:
     for attempt, outcome in parts.late.take(run.action.execution_id):
         result_class = classify_outcome(outcome, run.action.contract)
         entry, payloads = attempt_record(parts, run.action.execution_id, outcome, result_class, outcome.code, late=True)
-        await run.journal.commit(parts, Stage.RECONCILE, [entry], payloads=payloads)
+        await run.journal.commit(parts, Stage.RECONCILE, [replace(entry, attempt=attempt)], payloads=payloads)
         if attempt == run.attempt and result_class is ResultClass.COMPLETED_UNVERIFIED:
             decided = await _answered(parts, classified, outcome)
     return decided
@@ -160,7 +161,8 @@ async def _answered(parts: Parts, classified: Classified, outcome: Outcome) -> S
     await _record(parts, classified, _Found(Standing.PRESENT, "late_answer", outcome.output, ""))
     claim = classified.claim
     answered = ResultClass.COMPLETED_UNVERIFIED
-    return Settled(claim, Standing.ANSWERED, answered, classified.code, outcome.detail, outcome.output, "")
+    detail = found_by(classified.code, "late_answer")
+    return Settled(claim, Standing.ANSWERED, answered, classified.code, detail, outcome.output, "")
 
 
 async def _record(parts: Parts, classified: Classified, found: _Found) -> None:
@@ -178,16 +180,22 @@ async def _record(parts: Parts, classified: Classified, found: _Found) -> None:
     await ticket.durable()
 
 
-def _settled(classified: Classified, standing: Standing) -> Settled:
+def found_by(code: str, by: str) -> str:
+    """The detail of an effect that no answer in time proved (OUT-05, MCP-02); ``code`` says what came instead."""
+    return f"{code or 'INTERRUPTED'}: no valid answer came in time; the effect was found by its {_PROOFS[by]}"
+
+
+def _settled(classified: Classified, standing: Standing, by: str = "") -> Settled:
     result_class = classified.result_class
     if standing is Standing.ABSENT:
         result_class = ResultClass.FAILED_BEFORE_SIDE_EFFECT
+    detail = found_by(classified.code, by) if standing is Standing.PRESENT else classified.detail
     return Settled(
         classified.claim,
         standing,
         result_class,
         classified.code,
-        classified.detail,
+        detail,
         classified.output,
         classified.operation,
     )

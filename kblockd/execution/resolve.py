@@ -52,7 +52,8 @@ def _check(parts: Parts, operator: Principal, row: Row, reason: str) -> None:
         raise InvalidArgument.field("reason", f"is longer than {MAX_REASON} characters")
     if "operator" not in operator.roles or parts.principals.get(operator.id) != operator:
         raise PermissionDenied(Reason.PERMISSION_DENIED, f"{operator.id} does not have the role operator")
-    if operator.owner == row["owner"]:
+    requester = parts.principals.get(row["requester"])
+    if operator.owner in (row["owner"], requester.owner if requester else ""):
         raise PermissionDenied(
             Reason.PERMISSION_DENIED,
             f"{operator.id} has the requester's owner: nobody resolves their own action",

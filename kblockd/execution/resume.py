@@ -16,7 +16,7 @@ from kblockd.execution.consume import Claim
 from kblockd.execution.journal import Journal
 from kblockd.execution.load import load_action, value_of
 from kblockd.execution.parts import Parts
-from kblockd.execution.reconcile import Settled, Standing
+from kblockd.execution.reconcile import Settled, Standing, found_by
 from kblockd.execution.recover import Adrift, Again, recover
 from kblockd.execution.seal import Closed
 from kblockd.execution.stages import Stage
@@ -97,9 +97,10 @@ async def _classified(parts: Parts, claim: Claim, row: Row) -> Classified:
 
 
 async def _settled(parts: Parts, claim: Claim, row: Row) -> Settled:
-    found = row.get("finding", {}).get("finding")
-    standing = Standing.PRESENT if found == "present" else Standing.ANSWERED
-    return await _standing(parts, claim, row, standing)
+    finding = row.get("finding", {})
+    if finding.get("finding") != "present":
+        return await _standing(parts, claim, row, Standing.ANSWERED)
+    return await _standing(parts, claim, row, Standing.PRESENT, found_by(row["code"], finding["by"]))
 
 
 async def _judged(parts: Parts, claim: Claim, row: Row) -> Judged:
@@ -115,9 +116,9 @@ async def _judged(parts: Parts, claim: Claim, row: Row) -> Judged:
     return Judged(await _standing(parts, claim, row, Standing.UNPROVABLE), SKIPPED, "")
 
 
-async def _standing(parts: Parts, claim: Claim, row: Row, standing: Standing) -> Settled:
+async def _standing(parts: Parts, claim: Claim, row: Row, standing: Standing, detail: str = "") -> Settled:
     result_class = ResultClass(row["result_class"] or ResultClass.UNKNOWN_OUTCOME)
     if standing is Standing.ABSENT:
         result_class = ResultClass.FAILED_BEFORE_SIDE_EFFECT
     output = await value_of(parts, row["id"], str(row.get("output_sha256", "")))
-    return Settled(claim, standing, result_class, row["code"], "", output, str(row.get("operation_id", "")))
+    return Settled(claim, standing, result_class, row["code"], detail, output, str(row.get("operation_id", "")))

@@ -71,8 +71,9 @@ async def seal_with(
     await ticket.durable()
 
 
+@stage(Stage.SEAL)
 async def hold(parts: Parts, held: Hold) -> Closed:
-    """Not closed: no RESULT yet, and the twin row stays. Durable when it returns."""
+    """Takes the seal's place. Not closed: no RESULT yet, and the twin row stays. Durable when it returns."""
     body = {"code": held.code[:64], "keep_lock": held.keep_lock}
     ticket = await held.run.journal.commit(parts, Stage.SEAL, [Entry(RecordType.HELD, body)])
     await ticket.durable()

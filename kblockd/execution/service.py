@@ -17,6 +17,7 @@ from kblockd.domain.records import Record, RecordType
 from kblockd.domain.states import TERMINAL, State
 from kblockd.execution import answers, pins, pipeline
 from kblockd.execution.action import Call, Run
+from kblockd.execution.decide import check_deadline
 from kblockd.execution.expire import expire_if_due
 from kblockd.execution.journal import Journal
 from kblockd.execution.load import load_action
@@ -60,11 +61,12 @@ class Executions:
         """Raises ``KblockError``; everything that is pending, executing, held or closed is an ``Outcome``."""
         seconds = self._parts.clocks.client_wait_seconds if wait is None else wait
         started = False  # from then on the supervisor records a refusal and ends the trace
+        execution_id = ""
         try:
             self._supervisor.check_serving()
             call = Call(principal, envelope, trace)
             found = await pipeline.propose(self._parts, call, self._supervisor.check_capacity)
-            repeated = isinstance(found, Existing)
+            execution_id, repeated = found.execution_id, isinstance(found, Existing)
             run = await self._to_run(found.execution_id, envelope, trace) if isinstance(found, Existing) else found.run
             handle = self._supervisor.running(found.execution_id) if run is None else self._supervisor.start(run)
             started = run is not None
@@ -72,7 +74,8 @@ class Executions:
                 await _ended(handle, seconds)
             return await self._answer(found.execution_id, replayed=repeated and not started)
         except StoreFailed as failure:
-            raise store_failed(failure, "", consumed=False) from None
+            # Once there is an execution it may have been consumed, by this call or an earlier one (R668, R669).
+            raise store_failed(failure, execution_id, undecided=bool(execution_id)) from None
         except KblockError as error:
             if error.reason in _REFUSED_ON_RECORD and not started:
                 await self.refused(principal, "/kblock.v1.ExecutionService/Execute", error)
@@ -166,7 +169,9 @@ class Executions:
             return None
         approval = await parts.store.get(rows.approval(row["approval_id"])) if row["approval_id"] else None
         pins.check_approval(envelope, approval[1] if approval else None)
-        action = await load_action(parts, row)
+        pins.check_policy(envelope, parts.engine.status().revision)
+        check_deadline(parts, envelope.deadline, execution_id)
+        action = pins.repeated(envelope, await load_action(parts, row))
         if self._supervisor.running(execution_id) is not None:  # meanwhile an identical call has begun it
             return None
         journal = Journal(execution_id, row["tenant"], trace, version)

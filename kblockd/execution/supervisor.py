@@ -188,7 +188,10 @@ class Supervisor:
                 if not journal.claimed.is_set():
                     return error if isinstance(error, KblockError) else _defect(execution_id)
             self._parts.leases.drop(execution_id)
-            found = await journal_of(self._parts, execution_id, journal.trace)
+            try:
+                found = await journal_of(self._parts, execution_id, journal.trace)
+            except StoreFailed as failure:
+                return store_failed(failure, execution_id, consumed=True)
             if found is None or found[1]["state"] != State.EXECUTING:
                 return None
             again, row = found
@@ -237,11 +240,16 @@ class Supervisor:
                 _log.warning("a late answer could not be kept", extra={"execution_id": execution_id})
 
 
-def store_failed(failure: StoreFailed, execution_id: str, *, consumed: bool) -> Unavailable:
-    """Before stage 9 the call may be repeated; after it the execution must be looked up (R668, R669)."""
-    if consumed or failure.unknown:
+def store_failed(
+    failure: StoreFailed, execution_id: str, *, consumed: bool = False, undecided: bool = False
+) -> Unavailable:
+    """Before stage 9 the call may be repeated; after it the execution must be looked up (R668, R669).
+
+    ``undecided``: nobody who can still be asked knows on which side of stage 9 the execution stands.
+    """
+    if consumed or undecided or failure.unknown:
         return Unavailable(
-            Reason.COMMIT_UNKNOWN if failure.unknown else Reason.STORE_UNAVAILABLE,
+            Reason.COMMIT_UNKNOWN if failure.unknown or undecided else Reason.STORE_UNAVAILABLE,
             "the store failed while the action was under way; the next start decides from disk.",
             executed=consumed,
             consumed=consumed,

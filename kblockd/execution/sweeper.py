@@ -40,6 +40,9 @@ class Sweeper:
                 await self.sweep()
             except StoreFailed:
                 return  # the daemon ends itself
+            except Exception:
+                # A sweeper that died silently would leave orphans executing for ever.
+                _log.exception("the sweep could not go through the open executions")
             await self._parts.clock.sleep(self._parts.clocks.sweep_seconds)
 
     async def sweep(self) -> None:

@@ -27,6 +27,7 @@ from kblockd.upstream.adapter import Outcome, Sent
 
 _DECISIVE = ("expected", "tolerated", "prohibited")
 SKIPPED = "skipped"
+_READ_SECONDS = 10.0  # for one read, and at the bound at least one second
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ async def _until_decisive(parts: Parts, settled: Settled, wanted: VerifyRead) ->
         await parts.clock.sleep(verification.consistency_delay_seconds)
     snapshot = await _snapshot(parts, settled)
     while True:
-        reading = await _read_once(parts, settled, wanted, snapshot)
+        left = end - parts.clock.monotonic()
+        reading = await _read_once(parts, settled, wanted, snapshot, min(_READ_SECONDS, max(1.0, left)))
         if reading.verdict in _DECISIVE:
             return reading
         left = end - parts.clock.monotonic()
@@ -80,7 +82,9 @@ async def _until_decisive(parts: Parts, settled: Settled, wanted: VerifyRead) ->
         await parts.clock.sleep(min(verification.poll_interval_seconds, left))
 
 
-async def _read_once(parts: Parts, settled: Settled, wanted: VerifyRead, snapshot: Any) -> _Reading:
+async def _read_once(
+    parts: Parts, settled: Settled, wanted: VerifyRead, snapshot: Any, timeout_seconds: float
+) -> _Reading:
     action = settled.claim.run.action
     known: dict[str, Any] = {
         "args": action.args,
@@ -96,7 +100,9 @@ async def _read_once(parts: Parts, settled: Settled, wanted: VerifyRead, snapsho
         arguments = resolve(wanted.arguments, known)
     except pointer.PointerMissing as missing:
         return _Reading("inconclusive", "READ_ARGUMENT_MISSING", {"missing": missing.pointer})
-    outcome = await read_tool(parts, action.upstream, wanted.tool, arguments, settled.trace, timeout_seconds=10.0)
+    outcome = await read_tool(
+        parts, action.upstream, wanted.tool, arguments, settled.trace, timeout_seconds=timeout_seconds
+    )
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
         return _Reading("inconclusive", outcome.code or "READ_FAILED", None)
     return await _judge(parts, settled, outcome, snapshot)

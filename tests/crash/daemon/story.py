@@ -55,6 +55,10 @@ def call(order: str, key: str | None, environment: str = "production", **more: A
     )
 
 
+class Gone(Exception):
+    """The daemon is."""
+
+
 @dataclass
 class World:
     """A site whose data directory lives through all cases of a module, and its upstream."""
@@ -119,12 +123,17 @@ class Story:
         return cls(world, call(order, f"key-{order}" if keyed else None, environment), order)
 
     def tell(self) -> None:
-        """Asks, approves and runs; raises ``Unavailable`` where the daemon dies."""
+        """Asks, approves and runs; raises ``Gone`` where the daemon dies."""
         with self.world.site.client() as agent:
-            self._acknowledge(agent.execute(self.call))
-            if self.pending is not None and self.answered is None:
-                self.approve()
+            try:
                 self._acknowledge(agent.execute(self.call))
+                if self.pending is not None and self.answered is None:
+                    self.approve()
+                    self._acknowledge(agent.execute(self.call))
+            except Unavailable as error:
+                if error.reason == "NETWORK_ERROR":  # the daemon is gone; it refused nothing
+                    raise Gone from error
+                raise
 
     def approve(self) -> None:
         """By the lead."""
@@ -135,10 +144,8 @@ class Story:
 
     def tell_until_death(self) -> None:
         """As far as it gets."""
-        try:
+        with contextlib.suppress(Gone):
             self.tell()
-        except Unavailable as error:
-            assert error.reason == "NETWORK_ERROR", error.reason  # the daemon is gone; it refused nothing
         assert self.world.site.wait_dead() == -9
 
     @contextlib.contextmanager

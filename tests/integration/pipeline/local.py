@@ -23,6 +23,7 @@ from kblockd.client.calls import Call
 from kblockd.daemon import Daemon, load_checked, open_daemon
 from kblockd.domain.clock import parse_rfc3339
 from tests.harness import Site, approve, refund_contract
+from tests.upstreams.payments import PaymentsServer
 
 LONG_LEASE = {"lease_ttl_seconds": 30}  # the watchdog would end the test process with the daemon's loop
 PEOPLE = [
@@ -60,6 +61,7 @@ class LocalSite(Site):
         opened.wait(60)
         if self._failure is not None:
             self._thread.join(30)
+            self._loop = self._end = self._thread = None
             raise self._failure
         if wait:
             self.wait_healthy()
@@ -82,7 +84,7 @@ class LocalSite(Site):
 
     def wait_healthy(self) -> None:
         """Until health says SERVING."""
-        for _ in range(1200):
+        for _ in range(600):
             if self._healthy():
                 return
             threading.Event().wait(0.05)
@@ -99,6 +101,12 @@ class LocalSite(Site):
         document = json.loads(file.read_text())
         change(document)
         file.write_text(json.dumps(document))
+
+    def secret(self, name: str, value: str) -> None:
+        """A file that only the daemon's user may read, in the site's folder."""
+        file = self.folder / name
+        file.touch(mode=0o600)
+        file.write_text(value + "\n")
 
     def edit_policy(self, name: str, old: str, new: str) -> None:
         """Replaces a text that must stand in the module exactly once, as an editor would: by a rename."""
@@ -178,6 +186,18 @@ def run_approved(site: Site, call: Call) -> Answer:
         return agent.execute(call)
 
 
+def in_background(site: Site, call: Call) -> threading.Thread:
+    """The approved call, on its way; what it answers is asked for afterwards."""
+
+    def execute() -> None:
+        with site.client() as agent:
+            agent.execute(call)
+
+    thread = threading.Thread(target=execute)
+    thread.start()
+    return thread
+
+
 def records(site: Site, execution_id: str) -> list[dict[str, Any]]:
     """Every record of an execution but the receipt, in order, read over the wire."""
     with site.client("operator") as operator:
@@ -214,3 +234,26 @@ def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
 def seconds_between(earlier: str, later: str) -> float:
     """Of two RFC 3339 times."""
     return (parse_rfc3339(later) - parse_rfc3339(earlier)).total_seconds()
+
+
+def since(site: LocalSite, index: int) -> list[dict[str, Any]]:
+    """Every record from an index on, whoever it belongs to; receipts are left out."""
+    found: list[dict[str, Any]] = []
+    after: int | None = index
+    with site.client("operator") as operator:
+        while after is not None:
+            page = operator.read_ledger(from_index=after, limit=500)
+            found += [json.loads(leaf) for _, leaf in page.leaves]
+            after = page.next_index
+    return [record for record in found if record.get("v") == "kblockd.record/1"]
+
+
+def size(site: LocalSite) -> int:
+    """Records in the ledger now."""
+    assert site.daemon is not None
+    return site.daemon.parts.store.size()
+
+
+def effects(pay: PaymentsServer, order_id: str) -> list[dict[str, Any]]:
+    """What really happened to an order."""
+    return [effect for effect in pay.effects() if effect["order_id"] == order_id]

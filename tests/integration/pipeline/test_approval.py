@@ -23,6 +23,7 @@ from tests.integration.pipeline.local import (
     LocalSite,
     ask,
     body,
+    effects,
     order,
     records,
     refund_in,
@@ -44,11 +45,6 @@ STORY = [
     "finding.verified",
     "result.sealed",
 ]
-
-
-def effects(pay: PaymentsServer, order_id: str) -> list[dict[str, object]]:
-    """What really happened to an order."""
-    return [effect for effect in pay.effects() if effect["order_id"] == order_id]
 
 
 def test_the_story(site: LocalSite, pay: PaymentsServer, tmp_path: Path) -> None:

@@ -1,0 +1,276 @@
+"""Many callers at one moment: one effect for a key, one at a time for a target, one for an approval."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kblockd.client import (
+    Aborted,
+    Answer,
+    ApprovalPending,
+    AsyncClient,
+    Call,
+    CallError,
+    Client,
+    Completed,
+    FailedPrecondition,
+    Held,
+    NotFound,
+)
+from kblockd.domain.outcome import Finding
+from tests.crash.daemon.story import call, variant
+from tests.harness import approve
+from tests.integration.concurrency.callers import made
+from tests.integration.concurrency.crowd import Crowd, ask, let_through
+
+PROCESSES = 4
+EACH = 50
+BLIND = {"lookup": []}
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Iterator[Crowd]:
+    """demo.refund is let through; payment.refund.create needs an approval; in blind nothing can be looked up."""
+    contracts = {
+        "demo": let_through(),
+        "production": variant("production"),
+        "blind": variant("blind", BLIND),
+    }
+    with Crowd.make(contracts) as found:
+        yield found
+
+
+@pytest.fixture
+def slow(crowd: Crowd) -> Iterator[Crowd]:
+    """The upstream acts after a second and a half."""
+    crowd.payments.control(stall_before_seconds=1.5)
+    yield crowd
+    crowd.payments.control(stall_before_seconds=0.0)
+
+
+def test_idm_03_idm_09_two_hundred_calls_with_one_key(slow: Crowd) -> None:
+    """IDM-03, IDM-09: one effect; whoever gets a result gets the same bytes, nobody an internal error (R068, R129)."""
+    order = slow.order()
+    got = slow.call(*[[ask(order, f"key-{order}")] * EACH] * PROCESSES)
+    assert len(got) == PROCESSES * EACH
+    assert len(slow.effects(order)) == 1
+    said = Counter(one["kind"] if one["kind"] != "error" else one["reason"] for one in got)
+    assert set(said) <= {"Completed", "InProgress", "DUPLICATE_IN_FLIGHT"}, said
+    assert said["Completed"] >= 1
+    assert len({one["result"] for one in got if one["kind"] == "Completed"}) == 1
+    assert len({one["execution"] for one in got}) == 1
+    assert sum(one["kind"] == "Completed" and not one["replayed"] for one in got) == 1
+    assert slow.check_one_at_a_time(order) == 1
+
+
+def test_idm_03_two_hundred_identical_calls_without_a_key(slow: Crowd) -> None:
+    """IDM-03: never two in flight; what comes after the end is new (C29, R069)."""
+    order = slow.order()
+    got = slow.call(*[[ask(order, None)] * EACH] * PROCESSES)
+    said = Counter(one["kind"] if one["kind"] != "error" else one["reason"] for one in got)
+    assert set(said) <= {"Completed", "InProgress", "DUPLICATE_IN_FLIGHT", "REPLAY"}, said
+    assert said["Completed"] >= 1
+    runs = slow.check_one_at_a_time(order)
+    assert len(slow.effects(order)) == runs < PROCESSES * EACH / 10
+    slow.payments.control(stall_before_seconds=0.0)
+    with slow.site.client() as agent:
+        new = agent.execute(made(ask(order, None)))
+    assert isinstance(new, Completed)
+    assert not new.replayed
+    assert new.execution_id not in {one["execution"] for one in got}
+    assert len(slow.effects(order)) == runs + 1
+
+
+def test_apr_01_one_approval_and_twenty_keys(slow: Crowd) -> None:
+    """APR-01: whoever cites it, one dispatch in all, and none after it (R106, R111)."""
+    order = slow.order()
+    refund = {"operation": "payment.refund.create", "environment": "production"}
+    with slow.site.client() as agent:
+        pending = agent.execute(call(order, "owner-of-" + order))
+        assert isinstance(pending, ApprovalPending)
+        approve(slow.site, pending.approval_id)
+        cited = {"fields": {"approval_id": pending.approval_id}, **refund}
+        others = [ask(order, f"key-{n}-{order}", **cited) for n in range(20)]
+        got = slow.call([*others[:10], ask(order, "owner-of-" + order, **cited)], others[10:])
+        assert len(slow.effects(order)) == 1
+        assert [one["execution"] for one in got if one["kind"] == "Completed"] == [pending.execution_id]
+        reasons = Counter(one["reason"] for one in got if one["kind"] == "error")
+        assert set(reasons) <= {"PIN_MISMATCH", "TWIN_UNRESOLVED"}, reasons
+        assert sum(reasons.values()) == 20
+        late = slow.call([ask(order, f"late-{order}", **cited)])
+        assert late[0]["reason"] == "PIN_MISMATCH"
+    assert len(slow.effects(order)) == 1
+
+
+def test_c10_two_keys_with_one_intent_in_flight(slow: Crowd) -> None:
+    """C10: both wait, both are approved, both run at once: one acts, the other is refused and stays approved."""
+    order = slow.order()
+    with slow.site.client() as agent:
+        calls = [call(order, f"{name}-{order}") for name in ("one", "two")]
+        for one in calls:
+            approve(slow.site, agent.execute(one).approval_id)
+        with ThreadPoolExecutor(2) as threads:
+            got = list(threads.map(lambda one: _said(agent, one), calls))
+        completed = [one for one in got if isinstance(one, Completed)]
+        refused = [one for one in got if isinstance(one, CallError)]
+        assert (len(completed), len(refused)) == (1, 1), got
+        assert refused[0].reason in ("TARGET_BUSY", "TWIN_UNRESOLVED")
+        assert (refused[0].executed, refused[0].consumed) == (False, False)
+    assert len(slow.effects(order)) == 1
+
+
+def test_c10_the_second_of_two_approved_keys_is_refused_at_nine(crowd: Crowd) -> None:
+    """C10: the first is held, its target is free and its deed is not; an operator's finding frees it (R499)."""
+    order = crowd.order()
+    with crowd.site.client() as agent, crowd.site.client("operator") as operator:
+        first, second = (call(order, f"{name}-{order}", "blind") for name in ("one", "two"))
+        for one in (first, second):
+            approve(crowd.site, agent.execute(one).approval_id)
+        crowd.payments.control(refuse=True)
+        held = agent.execute(first)
+        crowd.payments.control(refuse=False)
+        assert isinstance(held, Held)
+        for late in (second, call(order, f"three-{order}", "blind")):
+            with pytest.raises(FailedPrecondition) as refused:
+                agent.execute(late)
+            assert refused.value.reason == "TWIN_UNRESOLVED"
+        assert agent.get(caller_key=f"two-{order}").answer.state == "approved"
+        operator.resolve(held.execution_id, Finding.ABSENT, "the provider's books do not show it")
+        assert isinstance(agent.execute(second), Completed)
+    assert len(crowd.effects(order)) == 1
+
+
+def test_c10_a_resolved_hold_does_not_free_what_others_hold(slow: Crowd) -> None:
+    """C10: the first is held without its lock, the second acts on the target; resolving the first must not let a
+    third in beside the second."""
+    order = slow.order()
+    with slow.site.client() as agent, slow.site.client("operator") as operator:
+        slow.payments.control(refuse=True)
+        first = _approved(slow, call(order, f"one-{order}", "blind"))
+        held = agent.execute(first)
+        assert isinstance(held, Held)
+        slow.payments.control(refuse=False)
+        second = made(ask(order, f"two-{order}", "10.00"))
+        third = made(ask(order, f"three-{order}", "20.00"))
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(agent.execute, second)
+            _wait_claimed(agent, f"two-{order}")
+            operator.resolve(held.execution_id, Finding.ABSENT, "the provider's books do not show it")
+            with pytest.raises(Aborted) as refused:
+                agent.execute(third)
+            assert refused.value.reason == "TARGET_BUSY"
+            # What is in memory hides the row; the row alone must do it after a restart.
+            slow.site.start()
+            running.exception(60)
+        assert isinstance(_until_completed(agent, second), Completed)
+        assert isinstance(_until_completed(agent, third), Completed)
+    assert len(slow.effects(order)) == 2
+
+
+def test_different_targets_run_beside_each_other(slow: Crowd) -> None:
+    """R161: twelve targets, twelve effects, in far less than twelve times one."""
+    orders = [slow.order() for _ in range(12)]
+    got = slow.call([ask(order, f"key-{order}") for order in orders])
+    assert Counter(one["kind"] for one in got) == {"Completed": 12}, got
+    assert [len(slow.effects(order)) for order in orders] == [1] * 12
+    claimed = [kind for order in [*orders] for kind, _ in slow.runs_of(order)[:1]]
+    assert claimed == ["execution.claimed"] * 12
+    ours = {one["execution"] for one in got}
+    order_of_records = [str(r.type) for r in slow.records() if r.execution in ours]
+    first_seal = order_of_records.index("result.sealed")
+    assert order_of_records[:first_seal].count("execution.claimed") > 1, "they ran one after the other"
+
+
+def test_one_target_is_changed_by_one_action_at_a_time(slow: Crowd) -> None:
+    """R161, REC-09: other deeds on a busy target are told so, stay approved, and run when it is free."""
+    order = slow.order()
+    asked = [ask(order, f"key-{n}-{order}", f"{n}.00") for n in range(1, 6)]
+    busy = 0
+    for _ in range(20):
+        got = slow.call(asked)
+        left = []
+        for one, answer in zip(asked, got, strict=True):
+            if answer["kind"] == "error":
+                assert (answer["reason"], answer["code"], answer["retryable"]) == ("TARGET_BUSY", "ABORTED", True)
+                left.append(one)
+        busy += len(left)
+        if not left:
+            break
+        asked = left
+    assert busy > 0
+    assert sorted(effect["amount"] for effect in slow.effects(order)) == [f"{n}.00" for n in range(1, 6)]
+    assert slow.check_one_at_a_time(order) == 5
+
+
+async def test_rpc_10_a_cancelled_call_goes_on(slow: Crowd) -> None:
+    """RPC-10, RPC-07: the caller gives up its RPC; the same key joins the run and gets its result (R185)."""
+    order = slow.order()
+    one = made(ask(order, f"key-{order}"))
+    async with AsyncClient(f"unix:{slow.site.socket('agent')}") as agent:
+        waiting = asyncio.create_task(agent.execute(one))
+        await _claimed(agent, f"key-{order}")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        answer = await agent.execute(one)
+    assert isinstance(answer, Completed)
+    assert answer.replayed
+    assert len(slow.effects(order)) == 1
+
+
+def test_rpc_06_a_caller_that_dies(slow: Crowd) -> None:
+    """RPC-06: the process of the caller is killed while it waits; the key has the result."""
+    order = slow.order()
+    with slow.site.client() as agent:
+        with slow.calling([ask(order, f"key-{order}")]) as process:
+            _wait_claimed(agent, f"key-{order}")
+            process.kill()
+        answer = agent.execute(made(ask(order, f"key-{order}")))
+    assert isinstance(answer, Completed)
+    assert len(slow.effects(order)) == 1
+
+
+def _said(agent: Client, one: Call) -> Answer | CallError:
+    try:
+        return agent.execute(one)
+    except CallError as error:
+        return error
+
+
+def _approved(crowd: Crowd, one: Call) -> Call:
+    with crowd.site.client() as agent:
+        approve(crowd.site, agent.execute(one).approval_id)
+    return one
+
+
+def _until_completed(agent: Client, one: Call) -> Answer | CallError:
+    limit = time.monotonic() + 60
+    while not isinstance(got := _said(agent, one), Completed) and time.monotonic() < limit:
+        time.sleep(0.1)
+    return got
+
+
+def _wait_claimed(agent: Client, key: str) -> None:
+    while True:
+        try:
+            if agent.get(caller_key=key).answer.phase:
+                return
+        except NotFound:
+            pass
+        time.sleep(0.02)
+
+
+async def _claimed(agent: AsyncClient, key: str) -> None:
+    while True:
+        try:
+            if (await agent.get(caller_key=key)).answer.phase:
+                return
+        except NotFound:
+            pass
+        await asyncio.sleep(0.02)

@@ -1,0 +1,519 @@
+"""Records as the pipeline writes them, and a ledger that folds them: what the tests of the fold are made of.
+
+``BODIES`` says of every field of every record what it may hold; ``tests/unit/system/test_records_written.py`` holds
+the same table against the ledger of a running daemon, so that the records here cannot drift from those of the code.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from kblockd.domain.clock import rfc3339
+from kblockd.domain.fold import fold
+from kblockd.domain.records import RECEIPT_PREDICATE, Record, RecordType
+from kblockd.domain.rows import COUNTERS, Key
+
+START = dt.datetime(2026, 11, 1, 12, 0, tzinfo=dt.UTC)
+
+DIGEST = re.compile(r"(?:[0-9a-f]{64})?")
+TIME = re.compile(r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z)?")
+CODE = re.compile(r"[A-Z0-9_]{0,64}")
+WORD = re.compile(r"[a-z_]{0,32}")
+NAME = re.compile(r"[^\s\x00-\x1f\x7f]{0,512}")  # an identifier: no white space, so no sentence
+NUMBER, FLAG, CODES, FENCE, STAGES, TARGET, NAMES, PAIRS = range(8)
+
+_DENIAL = {"code": CODE, "policy_revision": NAME, "reasons": CODES}
+_KEY = {"kid": NAME, "role": WORD, "publicKey": DIGEST, "fromIndex": NUMBER, "keysetSha256": DIGEST}
+_OPERATOR = {"finding": WORD, "operator": NAME, "owner": NAME, "reason_sha256": DIGEST}
+
+BODIES: Mapping[RecordType, Mapping[str, Any]] = {
+    RecordType.PROPOSED: {
+        **dict.fromkeys(("action_id", "agent", "requester", "owner", "environment", "operation", "upstream"), NAME),
+        **dict.fromkeys(("origin", "tool", "tool_version", "decision_id", "trace_id", "policy_revision"), NAME),
+        **dict.fromkeys(("definition_sha256", "contract_sha256", "twin", "fingerprint", "caller_key"), DIGEST),
+        **dict.fromkeys(("action_sha256", "call_sha256", "reasons_sha256", "input_sha256"), DIGEST),
+        **dict.fromkeys(("risk_tier", "effect", "policy_engine"), WORD),
+        **dict.fromkeys(("observe_until", "not_after"), TIME),
+        **dict.fromkeys(("contract_version", "policy_us"), NUMBER),
+        "target": TARGET,
+    },
+    RecordType.APPROVAL_REQUESTED: {
+        **dict.fromkeys(("approval_id", "requester", "owner", "agent"), NAME),
+        **dict.fromkeys(("action_sha256", "presented_sha256", "presentation_payload"), DIGEST),
+        **dict.fromkeys(("not_before", "not_after"), TIME),
+        "count": NUMBER,
+        "roles": NAMES,
+    },
+    RecordType.APPROVAL_DECIDED: {
+        **dict.fromkeys(("approval_id", "approver", "owner"), NAME),
+        **dict.fromkeys(("dsse_sha256", "statement_sha256", "presented_sha256", "reason_sha256"), DIGEST),
+        "verdict": WORD,
+    },
+    RecordType.APPROVAL_REVOKED: {"approval_id": NAME},
+    RecordType.CALL_REFUSED: {
+        **dict.fromkeys(("principal", "method", "refers_to"), NAME),
+        "reason": CODE,
+        "message_sha256": DIGEST,
+    },
+    RecordType.REJECTED: _DENIAL,
+    RecordType.EXPIRED: _DENIAL,
+    RecordType.CANCELLED: _DENIAL,
+    RecordType.CLAIMED: {
+        **dict.fromkeys(("holder", "approval_id", "target_version", "policy_revision", "decision_id"), NAME),
+        **dict.fromkeys(("effect_key", "snapshot_sha256", "input_sha256"), DIGEST),
+        "again": FLAG,
+        "fence": FENCE,
+        "lease_ttl_seconds": NUMBER,
+        "deadline_at": TIME,
+        "reasons": CODES,
+    },
+    RecordType.SENT: {"fence": FENCE, "boot": NAME, "effect_key": DIGEST},
+    RecordType.ATTEMPT_OUTCOME: {
+        **dict.fromkeys(("sent", "class"), WORD),
+        **dict.fromkeys(("output_sha256", "detail_sha256", "raw_sha256"), DIGEST),
+        **dict.fromkeys(("is_error", "late"), FLAG),
+        "code": CODE,
+        "operation": NAME,
+        "request_ids": PAIRS,
+    },
+    RecordType.OPERATION_ACCEPTED: {"operation": NAME},
+    RecordType.RECONCILED: {"finding": WORD, "by": WORD, "read_sha256": DIGEST, "code": CODE},
+    RecordType.VERIFIED: {
+        **dict.fromkeys(("verdict", "source", "class"), WORD),
+        **dict.fromkeys(("policy_revision", "decision_id"), NAME),
+        "read_sha256": DIGEST,
+        "code": CODE,
+        "reasons": CODES,
+    },
+    RecordType.RECOVERY_PLANNED: {
+        **dict.fromkeys(("policy_revision", "decision_id"), NAME),
+        **dict.fromkeys(("recovery", "class", "refused"), WORD),
+        "reasons": CODES,
+    },
+    RecordType.HELD: {"code": CODE, "keep_lock": FLAG},
+    RecordType.RESOLVED: _OPERATOR,
+    RecordType.SEALED: {
+        **dict.fromkeys(("state", "class"), WORD),
+        **dict.fromkeys(("code", "wire_code"), CODE),
+        **dict.fromkeys(("detail_sha256", "result_sha256"), DIGEST),
+        "key": NAME,
+        "outcome_unknown": FLAG,
+    },
+    RecordType.DISPOSITION: {**_OPERATOR, "kind": WORD, "class": WORD, "disposition_sha256": DIGEST},
+    RecordType.POLICY_ACTIVATED: {"revision": NAME, "engine": WORD, "tests": NUMBER, "bundle_sha256": DIGEST},
+    RecordType.POLICY_REFUSED: {"revision": NAME, "faults": NUMBER},
+    RecordType.CONTRACT_ACTIVATED: {
+        "operation": NAME,
+        "environment": NAME,
+        "version": NUMBER,
+        "contract_sha256": DIGEST,
+    },
+    RecordType.UPSTREAM_ACTIVATED: {"name": NAME, "adapter": NAME, "origin": NAME, "config_sha256": DIGEST},
+    RecordType.PRINCIPAL_CHANGED: {
+        **dict.fromkeys(("id", "tenant", "owner", "organization"), NAME),
+        "kind": WORD,
+        "roles": NAMES,
+        "disabled": FLAG,
+    },
+    RecordType.KEY_ADDED: _KEY,
+    RecordType.KEY_RETIRED: {**_KEY, "toIndex": NUMBER},
+    RecordType.KEY_REVOKED: {**_KEY, "toIndex": NUMBER},
+    RecordType.DAEMON_STARTED: {"incarnation": NUMBER, "instance": NAME, "version": NAME, "after_clean_stop": FLAG},
+    RecordType.DAEMON_STOPPED: {"incarnation": NUMBER},
+}
+"""Every field of every record that is written today, and what it may hold."""
+
+OPTIONAL = frozenset({"stages", "refused", "toIndex", "refers_to", "message_sha256"})
+
+
+def faults(record: Record) -> list[str]:
+    """What in a record's body is missing, surplus, or something else than its kind: free text above all."""
+    fields = {**BODIES[record.type], "stages": STAGES}
+    found = [f"{name} is surplus" for name in record.body.keys() - fields.keys()]
+    found += [f"{name} is missing" for name in fields.keys() - record.body.keys() - OPTIONAL]
+    found += [f"{name} is {value!r}" for name, value in record.body.items() if not _is(fields.get(name), value)]
+    return [f"{record.type}: {fault}" for fault in sorted(found)]
+
+
+def _is(kind: Any, value: Any) -> bool:
+    if isinstance(kind, re.Pattern):
+        return isinstance(value, str) and kind.fullmatch(value) is not None
+    if kind in (NUMBER, FLAG):
+        return type(value) is (int if kind == NUMBER else bool)
+    if kind in (CODES, NAMES):
+        return isinstance(value, list) and all(_is(CODE if kind == CODES else NAME, member) for member in value)
+    if kind == STAGES:
+        return isinstance(value, list) and all(len(pair) == 2 and _is(NUMBER, sum(pair)) for pair in value)
+    if not isinstance(value, dict):
+        return False
+    if kind == FENCE:
+        return value.keys() == {"incarnation", "counter"} and all(_is(NUMBER, v) for v in value.values())
+    members = [text for pair in value.items() for text in pair]
+    return (kind == PAIRS or value.keys() == {"type", "id"}) and all(_is(NAME, text) for text in members)
+
+
+def hexdigest(text: str) -> str:
+    """A digest that stands for something."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Ledger:
+    """Leaves and rows. Rows go through JSON, as they do on disk; ``versions`` are the records that wrote them last."""
+
+    def __init__(self) -> None:
+        self.leaves: list[bytes] = []
+        self.rows: dict[Key, bytes] = {}
+        self.versions: dict[Key, int] = {}
+
+    def row(self, *key: str | int) -> Any:
+        """The row, or None."""
+        found = self.rows.get(key)
+        return None if found is None else orjson.loads(found)
+
+    def table(self, name: str) -> dict[Key, Any]:
+        """All rows of one table."""
+        return {key: orjson.loads(row) for key, row in self.rows.items() if key[0] == name}
+
+    def add(self, record: Record | bytes) -> int:
+        """Folds one more record; whatever the fold raises leaves everything as it was. Holds it to being pure."""
+        leaf = record if isinstance(record, bytes) else record.leaf()
+        index = len(self.leaves)
+        seen: dict[Key, Any] = {}
+
+        def read(key: Key) -> Any:
+            if key not in seen:
+                seen[key] = self.row(*key)
+            return seen[key]
+
+        try:
+            changes = fold(read, index, leaf)
+            assert fold(read, index, leaf) == changes, "the fold gives two answers"
+        finally:
+            assert seen == {key: self.row(*key) for key in seen}, "the fold changed a row that it read"
+        assert len({key for key, _ in changes}) == len(changes), "one record writes a row twice"
+        self.leaves.append(leaf)
+        for key, row in changes:
+            if row is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = orjson.dumps(row)
+                self.versions[key] = index
+        return index
+
+    def again(self, key: Key) -> Any:
+        """The row, folded from nothing over the records that it lists: what the start and ``verify`` rely on."""
+        state: dict[Key, Any] = {}
+        for index in orjson.loads(self.rows[key])["records"]:
+            for changed, row in fold(state.get, index, self.leaves[index]):
+                state[changed] = None if row is None else orjson.loads(orjson.dumps(row))
+        return state.get(key)
+
+    def check_rows(self, since: int = 0) -> None:
+        """Every row that lists its records follows from them, and was written last by the last of them; with ``since``
+        only those that a record from there on has written."""
+        for key, row in self.rows.items():
+            if self.versions[key] < since:
+                continue
+            document = orjson.loads(row)
+            if key[0] in COUNTERS:
+                assert document.keys() == {"count"}
+                assert document["count"] > 0
+                continue
+            indexes = document["records"]
+            assert indexes == sorted(set(indexes)), key
+            assert indexes[-1] == self.versions[key], key
+            assert self.again(key) == document, key
+
+
+class Records:
+    """Writes the records of one execution; ``at`` goes on by a second each."""
+
+    def __init__(self, execution: str, tenant: str = "acme") -> None:
+        self.execution = execution
+        self.tenant = tenant
+        self.attempt = 0
+        self.counter = 0
+        self.seconds = 0
+        self.approval_id = ""
+
+    def make(self, type_: RecordType, stage: int | None, **body: Any) -> Record:
+        """One record with the timings that the journal puts in."""
+        self.seconds += 1
+        at = rfc3339(START + dt.timedelta(seconds=self.seconds))
+        body = {**body, "stages": [[stage or 0, 120]]}
+        return Record(type_, at, self.tenant, self.execution, self.attempt, stage, body)
+
+    def proposed(
+        self,
+        effect: str = "allow",
+        *,
+        agent: str = "agent:a",
+        key: str = "",
+        call: str = "call",
+        deed: str = "deed",
+        target: str = "A-1",
+        operation: str = "payment.refund.create",
+    ) -> Record:
+        """Stage 3; ``key`` empty means a keyless call."""
+        return self.make(
+            RecordType.PROPOSED,
+            3,
+            action_id="act-1",
+            agent=agent,
+            requester=agent,
+            owner="team:a",
+            environment="production",
+            operation=operation,
+            risk_tier="high",
+            upstream="payments",
+            origin="https://payments.example:443",
+            tool="refund",
+            tool_version="1.0.0",
+            definition_sha256=hexdigest("definition"),
+            contract_sha256=hexdigest("contract"),
+            contract_version=1,
+            target={"type": "order", "id": target},
+            twin=hexdigest(deed),
+            fingerprint=hexdigest(call),
+            caller_key=hexdigest(key) if key else "",
+            action_sha256=hexdigest(f"action {self.execution}"),
+            call_sha256=hexdigest(f"call {self.execution}"),
+            reasons_sha256=hexdigest("reasons"),
+            effect=effect,
+            observe_until="",
+            not_after=rfc3339(START + dt.timedelta(hours=1)),
+            policy_engine="embedded",
+            policy_revision=hexdigest("policy"),
+            decision_id="dec_1",
+            input_sha256=hexdigest("input"),
+            policy_us=800,
+            trace_id="0" * 32,
+        )
+
+    def requested(self, count: int = 1, agent: str = "agent:a") -> Record:
+        """In the commit of stage 3."""
+        self.approval_id = f"apr_{self.execution}"
+        return self.make(
+            RecordType.APPROVAL_REQUESTED,
+            3,
+            approval_id=self.approval_id,
+            action_sha256=hexdigest(f"action {self.execution}"),
+            presented_sha256=hexdigest("presented"),
+            presentation_payload=hexdigest("payload"),
+            count=count,
+            roles=["finance"],
+            requester=agent,
+            owner="team:a",
+            agent=agent,
+            not_before=rfc3339(START),
+            not_after=rfc3339(START + dt.timedelta(hours=1)),
+        )
+
+    def decided(self, verdict: str = "approve", owner: str = "person:lead") -> Record:
+        """Stage 4, by one approver."""
+        return self.make(
+            RecordType.APPROVAL_DECIDED,
+            4,
+            approval_id=self.approval_id,
+            verdict=verdict,
+            approver=f"local:{owner.partition(':')[2]}",
+            owner=owner,
+            dsse_sha256=hexdigest("dsse"),
+            statement_sha256=hexdigest("statement"),
+            presented_sha256=hexdigest("presented"),
+            reason_sha256=hexdigest("reason"),
+        )
+
+    def revoked(self) -> Record:
+        """An approval taken back before its use."""
+        return self.make(RecordType.APPROVAL_REVOKED, 4, approval_id=self.approval_id)
+
+    def ended(self, type_: RecordType, code: str = "APPROVAL_DENIED") -> Record:
+        """Rejected, expired or cancelled."""
+        return self.make(type_, 4, code=code, policy_revision="", reasons=[])
+
+    def refused(self) -> Record:
+        """A call on this execution that was refused; on record in the name of nobody's attempt."""
+        return self.make(
+            RecordType.CALL_REFUSED, None, reason="PERMISSION_DENIED", principal="agent:b", method="Execute"
+        )
+
+    def claimed(self, *, again: bool = False, attempt: int = 1, incarnation: int = 1, **changes: Any) -> Record:
+        """Stage 9, or 9r; each brings the next fence."""
+        self.attempt = attempt
+        self.counter += 1
+        body = {
+            "again": again,
+            "effect_key": hexdigest(f"effect {self.execution}"),
+            "fence": {"incarnation": incarnation, "counter": self.counter},
+            "holder": "kblockd-1",
+            "lease_ttl_seconds": 30,
+            "approval_id": self.approval_id,
+            "snapshot_sha256": hexdigest("snapshot"),
+            "target_version": "7",
+            "deadline_at": rfc3339(START + dt.timedelta(minutes=5)),
+            "policy_revision": hexdigest("policy"),
+            "decision_id": "dec_2",
+            "input_sha256": hexdigest("input"),
+            "reasons": ["STANDS"],
+        }
+        return self.make(RecordType.CLAIMED, 9, **{**body, **changes})
+
+    def sent(self, *, incarnation: int = 1, counter: int = 0) -> Record:
+        """Stage 10."""
+        fence = {"incarnation": incarnation, "counter": counter or self.counter}
+        return self.make(RecordType.SENT, 10, fence=fence, boot="b-1", effect_key=hexdigest(f"effect {self.execution}"))
+
+    def outcome(self, class_: str, *, late: bool = False, operation: str = "", output: str = "output") -> Record:
+        """Stage 12, or an answer that came too late."""
+        return self.make(
+            RecordType.ATTEMPT_OUTCOME,
+            12,
+            **{"class": class_},
+            sent="answered",
+            is_error=False,
+            code="",
+            operation=operation,
+            output_sha256=hexdigest(output) if output else "",
+            detail_sha256="",
+            raw_sha256="",
+            request_ids={"request": "r-1"},
+            late=late,
+        )
+
+    def accepted(self, operation: str = "op-1") -> Record:
+        """The operation's id, before the first poll."""
+        return self.make(RecordType.OPERATION_ACCEPTED, 12, operation=operation)
+
+    def reconciled(self, finding: str = "absent") -> Record:
+        """Stage 13."""
+        read = hexdigest("read")
+        return self.make(RecordType.RECONCILED, 13, finding=finding, by="effect_key", read_sha256=read, code="")
+
+    def verified(self, verdict: str = "expected", class_: str = "completed_verified") -> Record:
+        """Stage 14."""
+        return self.make(
+            RecordType.VERIFIED,
+            14,
+            **{"class": class_},
+            verdict=verdict,
+            source="authoritative_read",
+            read_sha256=hexdigest("read"),
+            code="",
+            policy_revision=hexdigest("policy"),
+            decision_id="dec_3",
+            reasons=[],
+        )
+
+    def planned(self, recovery: str = "manual", class_: str = "unknown_outcome") -> Record:
+        """Stage 15."""
+        return self.make(
+            RecordType.RECOVERY_PLANNED,
+            15,
+            **{"class": class_},
+            recovery=recovery,
+            policy_revision=hexdigest("policy"),
+            decision_id="dec_4",
+            reasons=["OUTCOME_UNKNOWN"],
+        )
+
+    def held(self, *, keep_lock: bool = True) -> Record:
+        """Waits for an operator."""
+        return self.make(RecordType.HELD, 16, code="OUTCOME_UNKNOWN", keep_lock=keep_lock)
+
+    def resolved(self, finding: str = "present") -> Record:
+        """An operator's finding, in the commit of the seal."""
+        return self.make(
+            RecordType.RESOLVED,
+            16,
+            finding=finding,
+            operator="local:operator",
+            owner="person:operator",
+            reason_sha256=hexdigest("reason"),
+        )
+
+    def sealed(self, state: str = "succeeded", class_: str = "completed_verified") -> Record:
+        """Stage 16."""
+        failed = state == "failed"
+        return self.make(
+            RecordType.SEALED,
+            16,
+            **{"class": class_},
+            state=state,
+            code="UPSTREAM_FAILED" if failed else "",
+            wire_code="REFUSED" if failed else "",
+            detail_sha256=hexdigest("detail"),
+            result_sha256=hexdigest(f"result {self.execution}"),
+            key="key-1",
+            outcome_unknown=class_ == "unknown_outcome",
+        )
+
+    def receipt(self) -> bytes:
+        """The receipt's own leaf."""
+        predicate = {"executionId": self.execution, "issuedAt": rfc3339(START)}
+        return orjson.dumps({"predicateType": RECEIPT_PREDICATE, "predicate": predicate}, option=orjson.OPT_SORT_KEYS)
+
+    def disposition(self, finding: str = "present") -> Record:
+        """What a sealed unknown turned out to be."""
+        return self.make(
+            RecordType.DISPOSITION,
+            16,
+            **{"class": "completed_verified"},
+            kind="closed_by_operator",
+            finding=finding,
+            operator="local:operator",
+            owner="person:operator",
+            reason_sha256=hexdigest("reason"),
+            disposition_sha256=hexdigest("disposition"),
+        )
+
+
+def configured(type_: RecordType, name: str) -> Record:
+    """A record of the configuration about ``name``."""
+    key = {
+        "kid": name,
+        "role": "result",
+        "publicKey": hexdigest(name),
+        "fromIndex": 0,
+        "keysetSha256": hexdigest("keyset"),
+    }
+    person = {"kind": "person", "tenant": "acme", "owner": "person:a", "roles": ["finance"], "organization": ""}
+    bodies: dict[RecordType, dict[str, Any]] = {
+        RecordType.POLICY_ACTIVATED: {
+            "revision": name,
+            "engine": "embedded",
+            "tests": 3,
+            "bundle_sha256": hexdigest(name),
+        },
+        RecordType.POLICY_REFUSED: {"revision": name, "faults": 2},
+        RecordType.CONTRACT_ACTIVATED: {
+            "operation": name,
+            "environment": "production",
+            "version": 1,
+            "contract_sha256": hexdigest(name),
+        },
+        RecordType.UPSTREAM_ACTIVATED: {
+            "name": name,
+            "adapter": "mcp",
+            "origin": "https://payments.example:443",
+            "config_sha256": hexdigest(name),
+        },
+        RecordType.PRINCIPAL_CHANGED: {**person, "id": name, "disabled": False},
+        RecordType.KEY_ADDED: key,
+        RecordType.KEY_RETIRED: {**key, "toIndex": 9},
+        RecordType.KEY_REVOKED: {**key, "toIndex": 3},
+        RecordType.DAEMON_STARTED: {
+            "incarnation": 1,
+            "instance": "kblockd-1",
+            "version": "0.1.0",
+            "after_clean_stop": True,
+        },
+        RecordType.DAEMON_STOPPED: {"incarnation": 1},
+    }
+    return Record(type_, rfc3339(START), body=bodies[type_])
