@@ -2,7 +2,8 @@
 
 ``KBLOCKD_FAILPOINT=09.consume:before=kill@2;12.classify:after=error`` kills at the second time that stage 9 is
 reached and fails stage 12 once. Actions: kill (SIGKILL of this process), error (``FailpointError``, once), stall
-(never goes on). ``@n`` names the n-th time, the first by default.
+(never goes on). ``@n`` names the n-th time that the point is reached, whatever other rules it has; the first by
+default.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 
 from kblockd.domain.failpoints import FailpointError
 
-_RULE = re.compile(r"(?P<point>[0-9a-z_.]+:[a-z]+)=(?P<action>kill|error|stall)(?:@(?P<nth>[1-9][0-9]*))?")
+_MOMENT = "before|after|written|flushed|headed"
+_RULE = re.compile(rf"(?P<point>[0-9a-z_.]+:(?:{_MOMENT}))=(?P<action>kill|error|stall)(?:@(?P<nth>[1-9][0-9]*))?")
 
 
 @dataclass(slots=True)
@@ -36,7 +38,7 @@ class EnvironmentFailpoints:
     def _parse(rule: str) -> _Rule:
         match = _RULE.fullmatch(rule)
         if not match:
-            raise ValueError(f"KBLOCKD_FAILPOINT: {rule!r} is not POINT=kill|error|stall[@n]")
+            raise ValueError(f"KBLOCKD_FAILPOINT: {rule!r} is not NN.stage:{_MOMENT}=kill|error|stall[@n]")
         return _Rule(match["point"], match["action"], int(match["nth"] or 1))
 
     async def reach(self, point: str) -> None:
@@ -51,14 +53,16 @@ class EnvironmentFailpoints:
                 time.sleep(3600)
 
     def _due(self, point: str) -> str:
-        for rule in self._rules:
-            if rule.point != point:
-                continue
-            rule.remaining -= 1
-            if rule.remaining == 0:
-                if rule.action == "kill":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                if rule.action == "error":
-                    raise FailpointError(point)
-                return "stall"
+        for action in self._actions(point):
+            if action == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if action == "error":
+                raise FailpointError(point)
+            return action
         return ""
+
+    def _actions(self, point: str) -> list[str]:
+        rules = [rule for rule in self._rules if rule.point == point]
+        for rule in rules:
+            rule.remaining -= 1
+        return [rule.action for rule in rules if rule.remaining == 0]

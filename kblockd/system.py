@@ -6,22 +6,35 @@ import asyncio
 import datetime as dt
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def _wall() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
 
 
 class SystemClock:
     """Wall clock at the start plus monotonic time, never below the time of the last record.
 
     A jump of the wall clock while the daemon runs moves nothing (LSE-04). ``floor`` is the time of the last record:
-    a machine whose clock stands before it consumes nothing until it has caught up.
+    a machine whose clock stands before it consumes nothing until it has caught up, by waiting or by being corrected.
+    ``wall`` (aware UTC) and ``monotonic`` (seconds) are the machine's.
     """
 
-    def __init__(self, floor: dt.datetime | None = None) -> None:
-        self._started = time.monotonic()
-        self._wall = dt.datetime.now(dt.UTC)
+    def __init__(
+        self,
+        floor: dt.datetime | None = None,
+        wall: Callable[[], dt.datetime] = _wall,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._floor = floor
+        self._read_wall = wall
+        self._read_monotonic = monotonic
+        self._started = monotonic()
+        self._wall = wall()
 
     def now(self) -> dt.datetime:
         """UTC; never goes backwards."""
@@ -30,18 +43,27 @@ class SystemClock:
 
     def monotonic(self) -> float:
         """Seconds."""
-        return time.monotonic()
+        return self._read_monotonic()
 
     def behind(self) -> bool:
-        """Whether the wall clock, as it was at the start, has not yet reached the last record."""
-        return self._floor is not None and self._elapsed() < self._floor
+        """Whether the machine's clock has not yet reached the last record.
+
+        Until it has, and only until then, the wall clock is looked at again: somebody may have corrected it.
+        """
+        if self._floor is None or self._elapsed() >= self._floor:
+            return False
+        wall = self._read_wall()
+        if wall < self._floor:
+            return True
+        self._started, self._wall = self._read_monotonic(), wall
+        return False
 
     async def sleep(self, seconds: float) -> None:
         """On the running loop."""
         await asyncio.sleep(seconds)
 
     def _elapsed(self) -> dt.datetime:
-        return self._wall + dt.timedelta(seconds=time.monotonic() - self._started)
+        return self._wall + dt.timedelta(seconds=self._read_monotonic() - self._started)
 
 
 class RandomIds:

@@ -61,8 +61,8 @@ grants contains {"tenants": [input.principal.tenant], "agents": ["*"]} if {
 }
 
 # METADATA
-# description: An operator may do everything, everywhere; an agent is never an operator.
-grants contains {"tenants": ["*"], "agents": ["*"]} if {
+# description: An operator may do everything in the own tenant, which is "*" for all; an agent is never an operator.
+grants contains {"tenants": [input.principal.tenant], "agents": ["*"]} if {
 	input.principal.kind != "agent"
 	"operator" in input.principal.roles
 	startswith(input.method, "/kblock.v1.")

@@ -69,6 +69,12 @@ test_operator_does_everything_everywhere if {
 	answer(operator, "/kblock.v1.ApprovalService/List") == all
 }
 
+test_operator_of_one_tenant_sees_no_other if {
+	bound := object.union(operator, {"tenant": "acme"})
+	answer(bound, "/kblock.v1.ExecutionService/Resolve").tenants == ["acme"]
+	answer(bound, "/kblock.v1.LedgerService/Read").tenants == ["acme"]
+}
+
 test_operator_of_another_service_is_nobody if refused(operator, "/other.v1.Service/Get")
 
 test_auditor_reads_and_changes_nothing if {

@@ -39,7 +39,7 @@ problems contains {"code": "NOT_REFUNDABLE", "message": "the order does not exis
 
 problems contains {"code": "ALREADY_REFUNDED", "message": "the order has a refund already"} if {
 	input.action.type == refund
-	input.snapshot.refunded != "0.00"
+	not input.snapshot.refunded == "0.00"
 }
 
 problems contains {"code": "AMOUNT", "message": "the amount or currency does not fit the order"} if {

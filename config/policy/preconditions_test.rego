@@ -56,6 +56,11 @@ test_all_is_well if answer(base) == {"ok": true, "stands": true, "reasons": []}
 
 test_no_snapshot if refused(changed("/snapshot", null), "NO_SNAPSHOT")
 
+test_a_snapshot_that_says_nothing_of_refunds if {
+	silent := json.patch(base, [{"op": "remove", "path": "/snapshot/refunded"}])
+	refused(silent, "ALREADY_REFUNDED")
+}
+
 test_snapshot_of_another_type if refused(changed("/snapshot", "paid"), "NO_SNAPSHOT")
 
 test_named_version_must_be_current if {

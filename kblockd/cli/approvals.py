@@ -16,7 +16,7 @@ from kblockd.domain.outcome import ApprovalView
 _STATES = ["pending", "approved", "denied", "expired", "revoked", "used", "void"]
 
 
-@click.command()
+@click.command(short_help="Lists approvals, or shows one in full.")
 @click.argument("approval_id", required=False)
 @click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these; may be repeated.")
 @click.option("--limit", type=click.IntRange(1, 100), default=50, show_default=True)
@@ -37,7 +37,7 @@ def approvals(
     if is_json():
         emit(page)
         return
-    show(tables.approvals(page.items))
+    show(*tables.approvals(page.items))
     if page.next_token:
         click.echo(f"more: --page-token {plain(page.next_token)}", err=True)
 

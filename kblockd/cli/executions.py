@@ -84,7 +84,7 @@ def list_(connection: Connection, states: Sequence[str], limit: int, page_token:
     if is_json():
         emit(page)
         return
-    show(tables.outcomes(page.items))
+    show(*tables.outcomes(page.items))
     if page.next_token:
         click.echo(f"more: --page-token {plain(page.next_token)}", err=True)
 
@@ -117,7 +117,7 @@ def timeline_(connection: Connection, execution_id: str) -> None:
     if is_json():
         emit({"execution_id": story.answer.execution_id, "events": story.events})
     else:
-        show(timeline.timeline(story.events))
+        show(timeline.Timeline(story.events))
 
 
 @click.command()

@@ -76,7 +76,9 @@ def _say(sentence: str, document: dict[str, Any]) -> None:
 
 def _sentence(error: CallError) -> str:
     lines = [f"{error.reason}: {error.message}"]
-    if error.next_step:
+    if error.reason == "NETWORK_ERROR" and not error.outcome_unknown:
+        lines.append("next: see that kblockd serves, that --socket is right, and that you may open it")
+    elif error.next_step:
         lines.append(f"next: {error.next_step}")
     if error.outcome_unknown and error.call is not None and error.call.key is not None:
         lines.append(f"The outcome is unknown. Repeat the same command with --key {error.call.key}")

@@ -15,7 +15,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 @click.group(context_settings=_CONTEXT)
 @click.option("--socket", envvar="KBLOCKD_SOCKET", type=click.Path(), help="The daemon's Unix socket [KBLOCKD_SOCKET].")
-@click.option("--address", help="HOST:PORT of a development daemon.")
+@click.option("--address", help="HOST:PORT of a development daemon, instead.")
 @click.version_option(package_name="kblockd", prog_name="kblockctl")
 @click.pass_context
 def kblockctl(context: click.Context, socket: str | None, address: str | None) -> None:
@@ -27,7 +27,7 @@ def kblockctl(context: click.Context, socket: str | None, address: str | None) -
     context.obj = Connection(os.path.abspath(socket) if socket else None, address)
 
 
-@kblockctl.command()
+@kblockctl.command(short_help="Prints the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Prints the completion script: eval "$(kblockctl completion bash)"."""

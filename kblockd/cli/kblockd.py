@@ -23,7 +23,8 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 def kblockd() -> None:
     """The last control boundary in front of an effect.
 
-    Exit codes: 0 done, 1 error (refused, faults found), 2 wrong usage.
+    Exit codes: 0 done, 1 error (refused, faults found), 2 wrong usage, 3 undecided (ledger verify beside a daemon),
+    75 the daemon failed and may be started again.
     """
 
 
@@ -38,7 +39,7 @@ def serve(config: Path) -> None:
     sys.exit(run(config))
 
 
-@kblockd.command()
+@kblockd.command(short_help="Checks the whole configuration; starts nothing.")
 @config_option
 @json_option
 @guarded

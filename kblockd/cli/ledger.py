@@ -53,7 +53,7 @@ def read(connection: Connection, execution_id: str, from_index: int, limit: int)
         click.echo(f"more: --from {found.next_index}", err=True)
 
 
-@ledger.command()
+@ledger.command(short_help="Prints the newest signed tree head, to keep.")
 @json_option
 @connected
 @guarded
@@ -64,7 +64,7 @@ def checkpoint(connection: Connection) -> None:
     _note("checkpoint", note)
 
 
-@ledger.command()
+@ledger.command(short_help="Prints an inclusion or consistency proof.")
 @click.argument("index", type=click.IntRange(0), required=False)
 @click.option("--old-size", type=click.IntRange(1), help="A consistency proof from this size instead.")
 @click.option("--new-size", type=click.IntRange(1), help="To this size; absent: the newest checkpoint's.")
@@ -92,7 +92,7 @@ def receipt() -> None:
     """Receipts: signed, logged, and checked without the daemon."""
 
 
-@receipt.command("get")
+@receipt.command("get", short_help="Prints or writes result, receipt and proof.")
 @click.argument("execution_id")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder to write the files to.")
 @json_option
@@ -110,7 +110,7 @@ def get(connection: Connection, execution_id: str, out: Path | None) -> None:
         click.echo(_lines(tlog_proof.decode()))
 
 
-@receipt.command("verify")
+@receipt.command("verify", short_help="Verifies against a pinned root key.")
 @click.argument("execution_id", required=False)
 @click.option(
     "--dir", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Files of receipt get."

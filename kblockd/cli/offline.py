@@ -1,7 +1,9 @@
-"""``kblockd ledger verify``: the records are the truth, and everything else must follow from them."""
+"""``kblockd ledger verify|export``: the records are the truth, and everything else must follow from them."""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -9,17 +11,19 @@ from pathlib import Path
 
 import click
 
-from kblockd.cli.exits import ERROR, guarded
+from kblockd.cli.exits import ERROR, OK, UNFINISHED, guarded
 from kblockd.cli.options import config_option
 from kblockd.cli.output import emit, is_json, json_option, plain
+from kblockd.cli.verification import Verdict, verdict
 from kblockd.config import Configuration, load
-from kblockd.domain.fold import fold
 from kblockd.evidence.jwks import Role
 from kblockd.evidence.keyring import read_keyset
 from kblockd.ledger import checkpoint
-from kblockd.ledger.verify import Report, verify
-from kblockd.store.database import look
+from kblockd.ledger.export import Condition, Exported, export
+from kblockd.ledger.verify import Report
 from kblockd.store.head import read_head
+from kblockd.store.protocol import Append, StoreRefused
+from kblockd.store.salvage import salvage
 
 
 @click.group()
@@ -27,7 +31,7 @@ def ledger() -> None:
     """The ledger on disk."""
 
 
-@ledger.command("verify")
+@ledger.command("verify", short_help="Goes through the whole ledger.")
 @click.option(
     "--checkpoint",
     "kept",
@@ -41,16 +45,84 @@ def ledger() -> None:
 def verify_(kept: Sequence[Path], config: Path) -> None:
     """Goes through the whole ledger: every leaf, the tree, every row, the head file, and checkpoints kept elsewhere.
 
-    Looks at the store as it is now, also beside a running daemon. Exits with 1 when anything differs.
+    Without a daemon the folder is locked meanwhile. Beside a running one up to three looks are taken, and what it may
+    explain is called undecided, with exit code 3. Exits with 1 when anything differs.
     """
     configuration = load(config, check_pins=False)
-    # The head first: beside a running daemon the store may be ahead of it, never behind.
-    head = read_head(configuration.data_dir / "head")
-    heads = {head.size: head.root, **_kept(configuration, kept)}
-    with look(configuration.data_dir / "store") as view:
-        report = verify(view, fold, heads=heads, progress=None if is_json() else _progress)
-    _print(report)
-    sys.exit(0 if report.ok else ERROR)
+    found = verdict(configuration.data_dir, _kept(configuration, kept), None if is_json() else _progress)
+    _print(found)
+    sys.exit(OK if found.ok else ERROR if found.decided else UNFINISHED)
+
+
+@ledger.command("export", short_help="Writes every record that can still be read.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write; must not exist. One JSON document a line: index, leaf, aux (base64), condition.",
+)
+@click.option(
+    "--scratch",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder for a copy, which is needed when the store does not open; the system's temporary folder by default.",
+)
+@config_option
+@json_option
+@guarded
+def export_(out: Path, scratch: Path | None, config: Path) -> None:
+    """Writes every record that can still be read, from a damaged store too, and says what could not be.
+
+    The store itself is not touched. Not beside a running daemon. Exits with 1 when a record is lost or not proved.
+    """
+    configuration = load(config, check_pins=False)
+    size, fault = _head_size(configuration.data_dir / "head")
+    with salvage(configuration.data_dir / "store", scratch) as (view, how), out.open("x", encoding="ascii") as file:
+
+        def write(index: int, record: Append, condition: Condition) -> None:
+            document = {
+                "index": index,
+                "leaf": base64.b64encode(record.leaf).decode(),
+                "aux": base64.b64encode(record.aux).decode(),
+                "condition": condition,
+            }
+            file.write(json.dumps(document) + "\n")
+
+        exported = export(view, size, write)
+    _print_export(exported, how, fault)
+    sys.exit(0 if exported.whole and not fault else ERROR)
+
+
+def _head_size(file: Path) -> tuple[int, str]:
+    """How many records there were, and why that cannot be told."""
+    try:
+        return read_head(file).size, ""
+    except (StoreRefused, OSError) as error:
+        return 0, f"how many records there were cannot be told: {error}"
+
+
+def _print_export(exported: Exported, how: str, fault: str) -> None:
+    ranges = {str(one): exported.ranges(one) for one in Condition if one is not Condition.PROVED}
+    if is_json():
+        emit(
+            {
+                "whole": exported.whole and not fault,
+                "source": how,
+                "expected": exported.expected,
+                "written": exported.written,
+                "proved": len(exported.indexes[Condition.PROVED]),
+                "head": fault or "read",
+                "ranges": ranges,
+            }
+        )
+        return
+    click.echo(f"{exported.written} of {exported.expected} records written, from {how}")
+    if fault:
+        click.echo(plain(fault))
+    for name, runs in ranges.items():
+        for first, last in runs[:20]:
+            click.echo(f"{name}: record {first}" if first == last else f"{name}: records {first} to {last}")
+        if len(runs) > 20:
+            click.echo(f"{name}: and {len(runs) - 20} more ranges")
 
 
 def _kept(configuration: Configuration, files: Sequence[Path]) -> dict[int, bytes]:
@@ -67,12 +139,16 @@ def _progress(done: int, size: int) -> None:
         click.echo(f"\r{done} of {size} records", nl=done == size, err=True)
 
 
-def _print(report: Report) -> None:
+def _print(found: Verdict) -> None:
+    report = found.report or Report()
     if is_json():
         differences = [{"where": one.where, "fault": one.fault} for one in report.differences]
         emit(
             {
-                "ok": report.ok,
+                "ok": found.ok,
+                "decided": found.decided,
+                "looks": found.looks,
+                "fault": found.fault,
                 "size": report.size,
                 "root": report.root.hex(),
                 "nodes": report.nodes,
@@ -82,10 +158,23 @@ def _print(report: Report) -> None:
             }
         )
         return
-    click.echo(f"{report.size} records, {report.nodes} tree nodes, {report.rows} rows; root {report.root.hex()}")
+    if found.report is not None:
+        click.echo(f"{report.size} records, {report.nodes} tree nodes, {report.rows} rows\nroot {report.root.hex()}")
     for difference in report.differences:
         click.echo(plain(str(difference)))
     more = report.faults - len(report.differences)
     if more > 0:
         click.echo(f"and {more} more")
-    click.echo("verified" if report.ok else f"NOT VERIFIED: {report.faults} differences")
+    click.echo(plain(_sentence(found, report)))
+
+
+def _sentence(found: Verdict, report: Report) -> str:
+    if found.ok:
+        return "verified" if found.looks == 1 else f"verified at look {found.looks} beside the running daemon"
+    if found.decided:
+        return f"NOT VERIFIED: {report.faults} differences"
+    why = f" ({found.fault})" if found.fault else ""
+    return (
+        f"UNDECIDED after {found.looks} looks beside a running daemon{why}: what it writes meanwhile may explain it. "
+        "Next step: stop the daemon and verify again, or verify a backup."
+    )

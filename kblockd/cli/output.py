@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -13,12 +12,11 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from kblockd.approvals.quoting import escape
+from kblockd.approvals.quoting import escape, hidden
 from kblockd.domain.clock import rfc3339
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY: Final = "kblockd.json"
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # These hold JSON already; as text in a document they would be unreadable.
 _JSON_FIELDS: Final = frozenset(
     {"output_json", "arguments_json", "intent_json", "result_dsse", "receipt_dsse", "approval_dsse"}
@@ -63,7 +61,7 @@ def show(*parts: RenderableType) -> None:
 
 def plain(text: str) -> str:
     """One line in which control, bidi, private and unassigned characters are escapes."""
-    return "".join(c if not _hidden(c) else escape(c) for c in text)
+    return "".join(c if not hidden(c) else escape(c) for c in text)
 
 
 def cell(text: str, style: str = "") -> Text:
@@ -113,7 +111,3 @@ def _member(name: str, value: Any) -> Any:
         except ValueError:
             return value.decode("utf-8", "backslashreplace")
     return document(value)
-
-
-def _hidden(character: str) -> bool:
-    return unicodedata.category(character) in _HIDDEN

@@ -12,9 +12,10 @@ import click
 
 from kblockd.cli.exits import ERROR, guarded
 from kblockd.cli.options import config_option
-from kblockd.cli.output import emit, is_json, json_option, plain
+from kblockd.cli.output import emit, is_json, json_option, plain, pretty_json
 from kblockd.config import Configuration, load
 from kblockd.config.crosscheck import tools
+from kblockd.domain.canonical import canonical
 from kblockd.upstream.adapter import AdapterFault, ToolDescription
 from kblockd.upstream.catalog import load_plugins, open_upstreams
 from kblockd.upstream.pins import definition_sha256, describe_all, tools_block
@@ -27,15 +28,22 @@ def upstream() -> None:
     """Upstreams and their tools."""
 
 
-@upstream.command()
+@upstream.command(short_help="Prints the tools block of upstream NAME, to review.")
 @click.argument("name")
 @click.option("--tool", "more", multiple=True, help="A tool that no contract names yet; may be repeated.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds for all tools.",
+)
 @config_option
 @json_option
 @guarded
 def pin(name: str, more: Sequence[str], timeout: float, config: Path) -> None:
-    """Asks upstream NAME for its tools and prints the `tools` block. Review the definitions before pasting it.
+    """Asks upstream NAME for its tools: prints the definitions to review on standard error, and on standard output the
+    `tools` block to paste into upstreams/NAME.yaml afterwards.
 
     Needs no daemon. Exits with 1 when a tool could not be described.
     """
@@ -50,8 +58,19 @@ def pin(name: str, more: Sequence[str], timeout: float, config: Path) -> None:
     if is_json():
         emit({tool: _document(answer) for tool, answer in found.items()})
     else:
+        _review(found)
         click.echo("\n".join(map(plain, tools_block(found).splitlines())))
+    if any(isinstance(answer, AdapterFault) for answer in found.values()):
+        where = configuration.upstreams[name].url
+        click.echo(plain(f"next: see that {where} serves, and what upstreams/{name}.yaml lets through"), err=True)
     sys.exit(ERROR if any(isinstance(answer, AdapterFault) for answer in found.values()) else 0)
+
+
+def _review(found: Found) -> None:
+    for tool, answer in found.items():
+        if not isinstance(answer, AdapterFault):
+            shown = pretty_json(canonical(answer.definition))
+            click.echo("\n".join(map(plain, (f"--- {tool}", *shown.splitlines()))), err=True)
 
 
 def _tools(configuration: Configuration, name: str, more: Sequence[str]) -> list[str]:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from kblockd import decision_point
 from kblockd.cli.exits import ERROR, guarded
 from kblockd.cli.options import config_option
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.config import Configuration, PolicySettings, load
 from kblockd.domain import rows
-from kblockd.policy import embedded
+from kblockd.domain.clock import rfc3339
 from kblockd.policy.bundle import Bundle, read
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.pool import EmbeddedLimits
+from kblockd.policy.opa.tarball import build
 from kblockd.store.database import look
 
 
@@ -26,20 +28,35 @@ def policy() -> None:
     """The policy that decides."""
 
 
-@policy.command()
+@policy.command(short_help="Lints, compiles and tests the policy folder.")
 @config_option
 @json_option
+@click.option(
+    "--bundle",
+    "tarball",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the bundle (.tar.gz) for an OPA that somebody else runs.",
+)
 @guarded
-def check(config: Path) -> None:
-    """Lints, compiles and tests the policy folder as a reload would; activates nothing."""
-    bundle = checked(load(config, check_pins=False).policy)
+def check(config: Path, tarball: Path | None) -> None:
+    """Lints, compiles and tests the policy folder as a reload would; activates nothing.
+
+    For a remote OPA it notes that the revision passed, in the file that policy.opa.revisions names.
+    """
+    settings = load(config, check_pins=False).policy
+    bundle = checked(settings)
+    if tarball:
+        tarball.write_bytes(build(bundle))
+    noted = decision_point.note(settings, bundle, rfc3339(dt.datetime.now(dt.UTC)))
     if is_json():
-        emit({"revision": bundle.revision, "tests": bundle.tests})
+        emit({"revision": bundle.revision, "tests": bundle.tests, "noted": str(noted or "")})
     else:
         click.echo(f"revision {bundle.revision}, {bundle.tests} tests passed")
+        if noted:
+            click.echo(plain(f"noted in {noted}: the remote OPA may serve it"))
 
 
-@policy.command()
+@policy.command(short_help="Compares the folder with the revision in force.")
 @config_option
 @json_option
 @guarded
@@ -62,8 +79,7 @@ def status(config: Path) -> None:
 
 def checked(settings: PolicySettings) -> Bundle:
     """The folder's bundle after every check; raises ``PolicyRefused``."""
-    limits = EmbeddedLimits(settings.evaluate_timeout_seconds, workers=1, memory_mib=settings.memory_mib)
-    return asyncio.run(embedded.check(read(settings.dir), limits))
+    return asyncio.run(decision_point.check(settings, read(settings.dir)))
 
 
 def _active(configuration: Configuration) -> dict[str, Any]:

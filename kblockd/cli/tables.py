@@ -26,6 +26,8 @@ _NEXT: Final = {
     CallStatus.IN_PROGRESS: "repeat the identical command with the same --key, or kblockctl watch",
     CallStatus.HELD: "an operator looks at the upstream, then kblockctl resolve",
 }
+_LISTED: Final = Text("execution  status  state / result  code  approval", style="dim")
+_ASKED: Final = Text("approval  state  risk  until / requester: summary", style="dim")
 
 
 def outcome(answer: Answer) -> Table:
@@ -57,35 +59,27 @@ def outcome(answer: Answer) -> Table:
     return table
 
 
-def outcomes(answers: Iterable[Answer]) -> Table:
-    """One line an execution."""
-    table = Table("execution", "status", "state", "result", "code", "approval", box=None, pad_edge=False)
+def outcomes(answers: Iterable[Answer]) -> list[Text]:
+    """Two lines an execution: the whole id, for the next command, and below it what came of it."""
+    lines = [_LISTED]
     for answer in answers:
         state = f"{answer.state}/{answer.phase}" if answer.phase else answer.state
-        table.add_row(
-            cell(answer.execution_id),
-            cell(str(answer.status), _STYLES[answer.status]),
-            cell(state),
-            cell(answer.result_class),
-            cell(answer.code),
-            cell(answer.approval_id),
-        )
-    return table
+        status = cell(str(answer.status), _STYLES[answer.status])
+        lines.append(Text("  ").join((cell(answer.execution_id, "bold"), status, cell(state))))
+        more = "  ".join(part for part in (answer.result_class, answer.code, answer.approval_id) if part)
+        if more:
+            lines.append(Text("    ") + cell(more, "dim"))
+    return lines if len(lines) > 1 else [Text("none")]
 
 
-def approvals(views: Iterable[ApprovalView]) -> Table:
-    """One line an approval."""
-    table = Table("approval", "state", "risk", "until", "requester", "summary", box=None, pad_edge=False)
+def approvals(views: Iterable[ApprovalView]) -> list[Text]:
+    """Two lines an approval: the whole id, for the next command, and below it who asks for what."""
+    lines = [_ASKED]
     for view in views:
-        table.add_row(
-            cell(view.approval_id),
-            cell(view.state),
-            cell(view.risk_tier),
-            cell(rfc3339(view.not_after)),
-            cell(view.requester),
-            cell(view.summary),
-        )
-    return table
+        facts = (view.state, view.risk_tier, f"{view.not_after:%Y-%m-%d %H:%MZ}")
+        lines.append(Text("  ").join((cell(view.approval_id, "bold"), *map(cell, facts))))
+        lines.append(Text("    ") + cell(f"{view.requester}: ", "dim") + cell(view.summary))
+    return lines if len(lines) > 1 else [Text("none")]
 
 
 def approval(view: ApprovalView) -> list[Table | Text]:

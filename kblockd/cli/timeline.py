@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from kblockd.cli.output import cell
 from kblockd.domain.outcome import StageEvent
 
 WIDTH: Final = 24
+NARROW: Final = 8
+_HEAD: Final = tuple(Text(name) for name in ("at", "stage", "took", "record", "#", "code"))
 NAMES: Final = (
     "authenticate",
     "admit",
@@ -34,33 +37,96 @@ NAMES: Final = (
 )
 
 
-def timeline(events: Sequence[StageEvent]) -> Table:
-    """One line a stage: bars are shares of the longest; waits between records are seen in the offset."""
-    table = Table("at", "stage", "took", "", "record", "index", "code", box=None, pad_edge=False)
-    table.columns[2].justify = "right"
-    longest = max((microseconds for event in events for microseconds in _durations(event)), default=0)
-    start = events[0].at if events else None
+@dataclass(slots=True)
+class Step:
+    """A stage that ran, or a further record of the stage above it (``further``); ``took`` is None while not known."""
+
+    stage: int
+    name: str = ""
+    took: int | None = None
+    event: StageEvent | None = None
+    further: bool = False
+
+
+def steps(events: Sequence[StageEvent]) -> list[Step]:
+    """One step a stage in the order they ran, once for each time that it ran.
+
+    A record is written before its stage ends, so the stage's own time stands first among those that the next record
+    names; a run that was killed names another stage there, and then that time was never known.
+    """
+    found: list[Step] = []
+    unended = 0
     for event in events:
-        for number, microseconds in event.stages:
-            table.add_row("", _stage(number, ""), took(microseconds), bar(microseconds, longest), "", "", "")
-        table.add_row(
-            _offset(event.at, start),
-            _stage(event.stage, event.name),
-            took(event.took_microseconds),
-            bar(event.took_microseconds, longest),
-            cell(event.record_type),
-            str(event.ledger_index),
-            cell(event.code, "bold"),
-        )
-    return table
+        ended = list(event.stages)
+        if ended and (own := _own(found[unended:], ended[0][0])) is not None:
+            own.took = ended.pop(0)[1]
+        if event.stages:
+            found += [Step(number, took=microseconds) for number, microseconds in ended]
+            unended = len(found)
+        further = bool(found[unended:]) and found[-1].stage == event.stage
+        found.append(Step(event.stage, event.name, event=event, further=further))
+    return found
+
+
+def _own(candidates: Sequence[Step], stage: int) -> Step | None:
+    return next((step for step in reversed(candidates) if step.stage == stage and not step.further), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Prints within the width that there is: bars are shares of the longest stage, and codes are cut, never wrapped."""
+
+    events: Sequence[StageEvent]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        found = steps(self.events)
+        start = self.events[0].at if self.events else None
+        rows = [_texts(step, start) for step in found]
+        widths = [max(len(row[column].plain) for row in [_HEAD, *rows]) for column in range(len(_HEAD))]
+        free = options.max_width - sum(widths[:-1]) - len(_HEAD)
+        bars = max(NARROW, min(WIDTH, free - widths[-1]))
+        widths[-1] = max(NARROW, min(widths[-1], free - bars))
+        longest = max((step.took or 0 for step in found), default=0)
+        yield _row(_HEAD, Text(""), widths, bars)
+        for row, step in zip(rows, found, strict=True):
+            yield _row(row, bar(step.took or 0, longest, bars), widths, bars)
+
+
+def _texts(step: Step, start: dt.datetime | None) -> tuple[Text, ...]:
+    event = step.event
+    stage = Text("") if step.further else _stage(step.stage, step.name)
+    duration = Text("" if step.took is None else took(step.took))
+    if event is None:
+        return (Text(""), stage, duration, Text(""), Text(""), Text(""))
+    code = cell(event.code, "bold")
+    return (
+        Text(_offset(event.at, start)),
+        stage,
+        duration,
+        cell(event.record_type),
+        Text(str(event.ledger_index)),
+        code,
+    )
+
+
+def _row(texts: Sequence[Text], bars: Text, widths: Sequence[int], bar_width: int) -> Text:
+    at, stage, duration, record, index, code = (text.copy() for text in texts)
+    for text, width in ((at, widths[0]), (duration, widths[2]), (index, widths[4])):
+        text.align("right", width)
+    for text, width in ((stage, widths[1]), (record, widths[3]), (code, widths[5])):
+        text.truncate(width, overflow="ellipsis")
+    padded = bars.copy()
+    for text, width in ((stage, widths[1]), (record, widths[3]), (padded, bar_width)):
+        text.align("left", width)
+    line = Text(" ", no_wrap=True, overflow="crop").join((at, stage, duration, padded, record, index, code))
+    line.rstrip()
+    return line
 
 
 def line(event: StageEvent) -> str:
     """One event of a watched execution."""
-    return (
-        f"{event.at:%H:%M:%S.%f}  {_stage(event.stage, event.name).plain:<18}{took(event.took_microseconds):>9}"
-        f"  {event.record_type} #{event.ledger_index} {event.code}".rstrip()
-    )
+    stage = _stage(event.stage, event.name).plain
+    return f"{event.at:%H:%M:%S.%f}  {stage:<18} {event.record_type} #{event.ledger_index} {event.code}".rstrip()
 
 
 def took(microseconds: int) -> str:
@@ -72,17 +138,13 @@ def took(microseconds: int) -> str:
     return f"{microseconds / 1_000_000:.1f} s" if microseconds < 60_000_000 else f"{microseconds / 60_000_000:.1f} min"
 
 
-def bar(microseconds: int, longest: int) -> Text:
+def bar(microseconds: int, longest: int, width: int = WIDTH) -> Text:
     """A share of the longest stage; whatever took time shows at least a sliver."""
     if not microseconds or not longest:
         return Text("")
-    eighths = max(1, round(microseconds / longest * WIDTH * 8))
+    eighths = max(1, round(microseconds / longest * width * 8))
     full, rest = divmod(eighths, 8)
     return Text("█" * full + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[rest], style="cyan")
-
-
-def _durations(event: StageEvent) -> list[int]:
-    return [event.took_microseconds, *(microseconds for _, microseconds in event.stages)]
 
 
 def _stage(number: int, name: str) -> Text:

@@ -15,9 +15,9 @@ OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE + 65_536),
     ("grpc.max_send_message_length", MAX_MESSAGE),
     ("grpc.default_authority", "localhost"),
-    # A daemon that was away is found again soon, and one client's failure is not another's.
+    # A daemon that was away is found again soon, and one client's failure is not another's. The shortest wait between
+    # attempts stays gRPC's: it bounds each connecting as well, and a daemon that is busy for a moment is not away.
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )

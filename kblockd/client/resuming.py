@@ -8,6 +8,7 @@ from typing import Final
 from kblockd.client.answers import Answer, ApprovalPending
 from kblockd.client.calls import Call
 from kblockd.client.errors import CallError
+from kblockd.domain.states import State
 
 POLL_SECONDS: Final = 1.0
 
@@ -28,5 +29,5 @@ def call_of(what: Call | Answer | CallError) -> Call:
 
 
 def still_pending(answer: Answer) -> bool:
-    """Whether nobody has decided yet."""
-    return isinstance(answer, ApprovalPending)
+    """Whether nobody has decided yet. What is approved and not consumed is pending as an answer, but decided."""
+    return isinstance(answer, ApprovalPending) and answer.state != State.APPROVED

@@ -55,7 +55,8 @@ WRITES: Final[Mapping[RecordType, tuple[str, ...]]] = {
 
 def diagram() -> str:
     """The transition table as a Mermaid state diagram; phases stand inside ``executing``."""
-    inside, outside = [], []
+    inside: list[str] = []
+    outside: list[str] = []
     for place, events in TRANSITIONS.items():
         for event, target in events.items():
             both = place[0] is State.EXECUTING and target[0] is State.EXECUTING

@@ -35,6 +35,7 @@ def fold(read_row: Read, index: int, leaf: bytes) -> Changes:
 def _proposed(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
     row = {
+        **body,
         "id": record.execution,
         "tenant": record.tenant,
         "state": str(State.PROPOSED),
@@ -46,7 +47,6 @@ def _proposed(read_row: Read, index: int, record: Record) -> Changes:
         "proposed_at": record.at,
         "approval_id": "",
         "records": [index],
-        **body,
     }
     row.pop("stages", None)
     if body["effect"] in ("allow", "observe"):

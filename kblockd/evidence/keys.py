@@ -69,7 +69,7 @@ def read_private(file: Path, passphrase: bytes | None, *, uid: int) -> LocalSign
             if passphrase is None
             else "is not encrypted, a passphrase was given"
         )
-        raise KeysRefused(f"{file}: the key {has}; correct the passphrase setting") from None
+        raise KeysRefused(f"{file}: the key {has}; see the credential kblockd-keys in config/README.md") from None
     except (ValueError, UnsupportedAlgorithm):
         raise KeysRefused(
             f"{file}: not a PKCS#8 key, or a wrong passphrase; restore the file from its backup"

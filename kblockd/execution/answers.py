@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from kblockd.domain import rows
@@ -77,10 +78,26 @@ async def events(parts: Parts, row: Row, after_index: int | None = None) -> list
         record = await parts.store.leaf(index)
         if record is not None:
             found.append(_event(index, record.leaf))
-    return found
+    return _timed(found)
+
+
+def _timed(found: list[StageEvent]) -> list[StageEvent]:
+    """Each with the time of its own stage: the first that a later record names, when nothing else ended between."""
+    timed = list(found)
+    open_since = 0
+    for position, event in enumerate(found):
+        if event.stages:
+            number, took = event.stages[0]
+            for earlier in reversed(range(open_since, position)):
+                if found[earlier].stage == number:
+                    timed[earlier] = replace(found[earlier], took_microseconds=took)
+                    break
+            open_since = position
+    return timed
 
 
 def _event(index: int, leaf: bytes) -> StageEvent:
+    """Its own time is not known from the record: the stage that made the commit had not ended then."""
     record = read(leaf)
     stages = tuple((int(stage), int(us)) for stage, us in record.body.get("stages", ()))
     return StageEvent(
@@ -88,7 +105,7 @@ def _event(index: int, leaf: bytes) -> StageEvent:
         stage=record.stage or 0,
         name=Stage(record.stage).word if record.stage is not None else "",
         at=parse_rfc3339(record.at),
-        took_microseconds=sum(us for _, us in stages),
+        took_microseconds=0,
         record_type=str(record.type),
         code=_event_code(record.body),
         stages=stages,

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Changes:
-    """One event an execution, only while somebody waits."""
+    """One event a watcher, only while it watches: a change between two of its reads is not missed."""
 
     def __init__(self) -> None:
-        self._waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
+        self._watching: dict[str, set[asyncio.Event]] = {}
 
     def notify(self, execution_id: str) -> None:
-        """Wakes everybody who waits for this execution."""
-        for future in self._waiting.pop(execution_id, ()):
-            if not future.done():
-                future.set_result(None)
+        """Wakes everybody who watches this execution."""
+        for event in self._watching.get(execution_id, ()):
+            event.set()
 
-    async def wait(self, execution_id: str, seconds: float) -> None:
-        """Returns at the next change, or after ``seconds``."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting[execution_id]
-        waiting.append(future)
+    @contextmanager
+    def watching(self, execution_id: str) -> Iterator[asyncio.Event]:
+        """An event that every change sets; clear it before you read."""
+        event = asyncio.Event()
+        self._watching.setdefault(execution_id, set()).add(event)
         try:
-            await asyncio.wait_for(future, seconds)
-        except TimeoutError:
-            pass
+            yield event
         finally:
-            if future in waiting:
-                waiting.remove(future)
-            if not self._waiting.get(execution_id):
-                self._waiting.pop(execution_id, None)
+            watchers = self._watching[execution_id]
+            watchers.discard(event)
+            if not watchers:
+                del self._watching[execution_id]
+
+
+async def changed(event: asyncio.Event, seconds: float) -> None:
+    """Returns at the next change, or after ``seconds``."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -26,10 +26,10 @@ _AWAITED: Final = (ResultClass.ACCEPTED, ResultClass.UNKNOWN_OUTCOME)
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """The attempt, classified. ``marked_at`` is monotonic: finality counts from it."""
+    """The attempt, classified. ``sent_by`` is monotonic: nothing of the call left after it, finality counts from it."""
 
     claim: Claim
-    marked_at: float
+    sent_by: float
     result_class: ResultClass
     code: str
     detail: str
@@ -58,7 +58,7 @@ def classify_outcome(outcome: Outcome, contract: ActionContract) -> ResultClass:
 @stage(Stage.CLASSIFY)
 async def classify(parts: Parts, dispatched: Dispatched) -> Classified:
     """Records the attempt; durable when it returns where the caller's next step depends on it."""
-    claim, outcome = dispatched.marked.claim, dispatched.outcome
+    claim, outcome, sent_by = dispatched.marked.claim, dispatched.outcome, parts.clock.monotonic()
     action = claim.run.action
     result_class = classify_outcome(outcome, action.contract)
     code = outcome.code or ("UPSTREAM_ERROR" if outcome.is_error else "")
@@ -72,7 +72,7 @@ async def classify(parts: Parts, dispatched: Dispatched) -> Classified:
         await ticket.durable()
     return Classified(
         claim,
-        dispatched.marked.marked_at,
+        sent_by,
         result_class,
         code,
         outcome.detail,

@@ -57,7 +57,7 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     """
     contract = admitted.contract
     check_deadline(parts, admitted.limits.deadline)
-    described = await describe(parts, contract.tool.upstream, contract.tool.name, admitted.trace)
+    described = await describe(parts, contract, admitted.trace)
     check_pin(parts, contract.tool.upstream, contract.tool.name, described)
     pins.check_description(
         admitted.envelope,
@@ -174,6 +174,11 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
     return action, salt
 
 
+def place_sha256(upstream: Upstream) -> str:
+    """How and where the upstream is reached: by the origin alone an approved action could go to another path (R074)."""
+    return digest({"adapter": upstream.config.adapter, "url": upstream.config.url})
+
+
 def credential_ref(upstream: Upstream) -> str:
     """Names the identity, never the place or the value of its secret."""
     return "none" if upstream.config.credentials.write == "none" else f"{upstream.name}/write"
@@ -196,6 +201,8 @@ async def _propose(
         code = effect.reasons[0].code[:64] if effect.reasons else "DENIED"
         body = {"code": code, "policy_revision": decision.revision, "reasons": questions.codes(effect.reasons)}
         entries = [*entries, Entry(RecordType.REJECTED, body)]
+    else:
+        parts.capacity.check()  # it runs at once, so its place must be free at this very commit
     try:
         ticket = await journal.commit(parts, Stage.DECIDE, entries, conditions=conditions, payloads=payloads)
     except Conflict as conflict:
@@ -257,6 +264,7 @@ def _proposal(
         "risk_tier": contract.action.risk_tier,
         "upstream": action.upstream,
         "origin": action.origin,
+        "place_sha256": place_sha256(parts.upstreams[action.upstream]),
         "tool": action.tool,
         "tool_version": action.tool_version,
         "definition_sha256": action.definition_sha256,

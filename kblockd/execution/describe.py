@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from kblockd.domain.contract import ActionContract
 from kblockd.domain.errors import FailedPrecondition, Reason, Unavailable
 from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling
@@ -23,12 +25,30 @@ class Described:
     server_version: str
 
 
-async def describe(parts: Parts, upstream: str, tool: str, trace: Trace) -> Described:
-    """Raises ``Unavailable`` when the upstream cannot be asked; nothing was executed."""
+async def describe(parts: Parts, contract: ActionContract, trace: Trace) -> Described:
+    """The tool that acts, as served now; those whose answers count as proof are held against their pins on the way: a
+    lookup that changed could call an effect absent.
+
+    Raises ``Unavailable`` when the upstream cannot be asked, and for the latter what ``check_pin`` raises.
+    """
+    upstream, reads = contract.tool.upstream, sorted(_read_tools(contract))
+    with calling(trace, "describe"):
+        asked = (_described(parts, upstream, tool) for tool in (contract.tool.name, *reads))
+        own, *others = await asyncio.gather(*asked)
+    for tool, described in zip(reads, others, strict=True):
+        check_pin(parts, upstream, tool, described)
+    return own
+
+
+def _read_tools(contract: ActionContract) -> set[str]:
+    reads = {read.tool for read in (contract.reads.snapshot, contract.reads.verify) if read is not None}
+    return reads | {lookup.tool for lookup in contract.lookup}
+
+
+async def _described(parts: Parts, upstream: str, tool: str) -> Described:
     try:
         deadline = parts.clock.monotonic() + DESCRIBE_SECONDS
-        with calling(trace, "describe"):
-            description = await parts.upstreams[upstream].read.describe(tool, deadline)
+        description = await parts.upstreams[upstream].read.describe(tool, deadline)
     except AdapterFault as fault:
         raise Unavailable(
             Reason.UPSTREAM_UNAVAILABLE,

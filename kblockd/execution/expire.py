@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import NotFound, Reason
@@ -13,12 +15,13 @@ from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Conflict, Row
 from kblockd.telemetry.recorder import Trace
 
+WAITING: Final = (State.PENDING_APPROVAL, State.APPROVED)
+
 
 async def expire_if_due(parts: Parts, execution_id: str) -> tuple[int, Row]:
     """(version, row) after an expiry that was due has been recorded durably; raises ``NotFound``."""
     version, row = await _current(parts, execution_id)
-    waits = row["state"] in (State.PENDING_APPROVAL, State.APPROVED)
-    if not waits or parts.clock.now() < parse_rfc3339(row["not_after"]):
+    if row["state"] not in WAITING or parts.clock.now() < parse_rfc3339(row["not_after"]):
         return version, row
     journal = Journal(execution_id, row["tenant"], Trace(), version)
     body = {"code": "TASK_EXPIRED", "policy_revision": "", "reasons": []}

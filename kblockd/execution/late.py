@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kblockd.upstream.adapter import Outcome
+from kblockd.upstream.adapter import Outcome, Sent
 
 
 class LateOutcomes:
@@ -26,6 +26,13 @@ class LateOutcomes:
     def waiting(self, execution_id: str) -> bool:
         """Whether something has come that nobody took."""
         return execution_id in self._waiting
+
+    def acted(self, execution_id: str) -> bool:
+        """Whether something that nobody took says that an earlier attempt had its effect: no proof of absence holds."""
+        return any(
+            outcome.sent is Sent.ACCEPTED or (outcome.sent is Sent.ANSWERED and not outcome.is_error)
+            for _, outcome in self._waiting.get(execution_id, ())
+        )
 
     def take(self, execution_id: str) -> list[tuple[int, Outcome]]:
         """Everything that has come for this execution since the last call."""

@@ -47,10 +47,13 @@ class Leases:
     _counter: int = 0
 
     def acquire(self, execution_id: str, target: Key) -> Lease:
-        """A lease with a new fence; raises ``Aborted`` (TARGET_BUSY) while another execution has the target."""
+        """A lease with a new fence, which fences an older lease of the execution; raises ``Aborted`` (TARGET_BUSY)
+        while another execution has the target."""
         holder = self._targets.get(target)
         if holder is not None and holder != execution_id:
             raise busy(holder)
+        if (older := self._held.get(execution_id)) is not None:
+            older.lost = True
         self._counter += 1
         lease = Lease(execution_id, target, self.incarnation, self._counter, self.clock.monotonic() + self.ttl)
         self._held[execution_id] = lease

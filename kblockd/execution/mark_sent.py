@@ -19,10 +19,9 @@ from kblockd.telemetry.recorder import Trace
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A claim whose call may leave now. ``marked_at`` is monotonic seconds: finality counts from it."""
+    """A claim whose call may leave now."""
 
     claim: Claim
-    marked_at: float
 
     @property
     def trace(self) -> Trace:
@@ -49,11 +48,10 @@ async def mark_sent(parts: Parts, claim: Claim) -> Marked:
     run = claim.run
     _check(parts, claim)
     body = {"fence": claim.lease.fence, "boot": parts.instance.boot_id, "effect_key": claim.effect_key}
-    marked_at = parts.clock.monotonic()
     run.journal.marked = True
     ticket = await run.journal.commit(parts, Stage.MARK_SENT, [Entry(RecordType.SENT, body)])
     await ticket.durable()
-    return Marked(claim, marked_at)
+    return Marked(claim)
 
 
 def _check(parts: Parts, claim: Claim) -> None:
@@ -65,5 +63,7 @@ def _check(parts: Parts, claim: Claim) -> None:
 
 
 def may_send(parts: Parts, marked: Marked) -> bool:
-    """The last look, after the marker and right before the call."""
+    """The last look, after the marker and right before the call: an attempt before may have answered meanwhile."""
+    if parts.late.acted(marked.claim.run.action.execution_id):
+        return False
     return parts.leases.holds(marked.claim.lease) and parts.clock.monotonic() < marked.claim.deadline

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kblockd.domain.clock import Clock
@@ -12,6 +12,7 @@ from kblockd.domain.ids import Ids
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits
 from kblockd.evidence.keyring import KeyRing
+from kblockd.execution.capacity import Capacity
 from kblockd.execution.changes import Changes
 from kblockd.execution.late import LateOutcomes
 from kblockd.execution.leases import Leases
@@ -51,5 +52,5 @@ class Parts:
     clocks: Clocks
     limits: Limits
     instance: Instance
-    free_bytes: Callable[[], int]
+    capacity: Capacity
     unpinned_tools: bool = False

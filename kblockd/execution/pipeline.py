@@ -10,8 +10,8 @@ refusal leaves the action approved; after it, a refusal on the way is sealed as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from kblockd.domain.errors import Aborted, KblockError, Reason, Unavailable
 from kblockd.domain.states import ResultClass, State
@@ -35,15 +35,17 @@ from kblockd.execution.verify import verify
 
 _TRIES = 3
 _PAUSE_SECONDS = 1.0
+LATE_ANSWER: Final = "LATE_ANSWER"
+BEFORE_EFFECT: Final = (ResultClass.NOT_STARTED, ResultClass.FAILED_BEFORE_SIDE_EFFECT)
 
 
-async def propose(parts: Parts, call: Call, check_capacity: Callable[[], None]) -> Existing | Decided:
+async def propose(parts: Parts, call: Call) -> Existing | Decided:
     """Stages 1 to 3: the call becomes an execution, or turns out to be one already; only a new one needs capacity."""
     admitted = await admit(parts, call)
     existing = await replay(parts, admitted)
     if existing is not None:
         return existing
-    check_capacity()
+    parts.capacity.check()
     return await decide(parts, admitted)
 
 
@@ -58,7 +60,7 @@ async def run(parts: Parts, start: Run) -> Closed | Adrift:
         attempt = ended.run
 
 
-async def act(parts: Parts, attempt: Run) -> Classified | Ending:
+async def act(parts: Parts, attempt: Run) -> Classified | Ending | Hold:
     """Stages 5 to 12: at most one effect."""
     try:
         claim = await claim_effect(parts, attempt)
@@ -66,6 +68,8 @@ async def act(parts: Parts, attempt: Run) -> Classified | Ending:
         if not attempt.again:
             raise
         return refused(attempt, refusal)
+    if parts.late.acted(attempt.action.execution_id):
+        return Hold(attempt, LATE_ANSWER, keep_lock=True)
     try:
         marked = await mark_sent(parts, claim)
     except LeaseLost:
@@ -84,8 +88,9 @@ async def claim_effect(parts: Parts, attempt: Run) -> Claim:
             return await _revalidate_and_consume(parts, attempt)
         except Raced:
             races += 1
-        except Unavailable:
-            # On the way back in a failed engine or upstream is waited for, until the absolute deadline.
+        except (Unavailable, Aborted):
+            # On the way back in a failed engine or upstream, and a target that somebody is just looking at, is waited
+            # for, until the absolute deadline.
             if not attempt.again or parts.clock.monotonic() >= attempt.deadline:
                 raise
             parts.leases.drop(attempt.action.execution_id)
@@ -117,8 +122,13 @@ async def conclude(parts: Parts, classified: Classified) -> Ending | Hold | Agai
 
 
 async def close(parts: Parts, ended: Ending | Hold | Adrift) -> Closed | Adrift:
-    """Stage 16, or the hold that takes its place."""
+    """Stage 16, or the hold that takes its place.
+
+    What says that nothing happened is not sealed over a late answer which says that something did.
+    """
     if isinstance(ended, Ending):
+        if ended.result_class in BEFORE_EFFECT and parts.late.acted(ended.run.action.execution_id):
+            return await hold(parts, Hold(ended.run, LATE_ANSWER, keep_lock=True))
         return await seal(parts, ended)
     if isinstance(ended, Hold):
         return await hold(parts, ended)

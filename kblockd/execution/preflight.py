@@ -19,7 +19,7 @@ from kblockd.evidence.errors import EvidenceError
 from kblockd.evidence.receipts import open_statement
 from kblockd.evidence.statements import Approval
 from kblockd.execution.action import Action, Run
-from kblockd.execution.decide import check_deadline, check_observed
+from kblockd.execution.decide import check_deadline, check_observed, place_sha256
 from kblockd.execution.describe import DESCRIBE_SECONDS, describe, pin_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.stages import Stage, stage
@@ -119,6 +119,9 @@ async def _check_binding(parts: Parts, action: Action) -> list[Condition]:
     upstream = parts.upstreams.get(action.upstream)
     if upstream is None or str(upstream.origin) != action.origin:
         raise BindingChanged("the upstream", action.execution_id)
+    decided = await parts.store.get(rows.execution(action.execution_id))
+    if decided is None or decided[1]["place_sha256"] != place_sha256(upstream):
+        raise BindingChanged("the upstream's adapter or address", action.execution_id)
     conditions: list[Condition] = []
     for key in (rows.contract(action.operation, action.environment), rows.upstream(action.upstream)):
         found = await parts.store.get(key)
@@ -129,7 +132,7 @@ async def _check_binding(parts: Parts, action: Action) -> list[Condition]:
 
 
 async def _check_definition(parts: Parts, action: Action, trace: Trace) -> None:
-    described = await describe(parts, action.upstream, action.tool, trace)
+    described = await describe(parts, action.contract, trace)
     if described.definition_sha256 != action.definition_sha256 or described.server_version != action.tool_version:
         raise BindingChanged("the tool's definition or its server's version", action.execution_id)
     pinned = pin_of(parts, action.upstream, action.tool)

@@ -1,8 +1,9 @@
 """Stage 13: an unknown outcome is looked up, an accepted operation is followed; never is anything sent again.
 
 *Present* is proof only by effect key or operation id. *Absent* is proof only where the contract declares a strongly
-consistent lookup with ``absent_final_after_seconds``, and it came that long after the marker (after a restart,
-counted anew). All else is unprovable and allows no attempt (design section 5; R186 to R195, C2, VER-01, VER-04).
+consistent lookup with ``absent_final_after_seconds``, and it came that long after the last byte of the call could
+have left, which is later than the marker (after a restart, counted anew). All else is unprovable and allows no attempt
+(design section 5; R186 to R195, C2, VER-01, VER-04).
 """
 
 from __future__ import annotations
@@ -82,12 +83,14 @@ async def reconcile(parts: Parts, classified: Classified) -> Settled:
 async def _look_up(parts: Parts, classified: Classified) -> Settled:
     """Until present, provably absent, answered late, or the bound."""
     final_after = _final_after(classified)
-    end = max(parts.clock.monotonic() + parts.clocks.reconcile_seconds, classified.marked_at + final_after)
+    end = max(parts.clock.monotonic() + parts.clocks.reconcile_seconds, classified.sent_by + final_after)
     while True:
         late = await _late_answer(parts, classified)
         if late is not None:
             return late
         found = await _ask_all(parts, classified)
+        if parts.late.waiting(classified.claim.run.action.execution_id):
+            continue  # it came while we asked, and knows better than an absence
         if found is not None and found.standing is not Standing.UNPROVABLE:
             await _record(parts, classified, found)
             return _settled(classified, found.standing, found.by)
@@ -99,15 +102,19 @@ async def _look_up(parts: Parts, classified: Classified) -> Settled:
 
 
 async def _ask_all(parts: Parts, classified: Classified) -> _Found | None:
-    """The contract's lookups in their order; the first proof counts, else the last that was unprovable."""
+    """The contract's lookups in their order: the first that finds the effect, whatever the others miss; else an
+    absence that is proved; else the last that was unprovable."""
+    absent: _Found | None = None
     last: _Found | None = None
     for lookup in classified.claim.run.action.contract.lookup:
         if lookup.by == "operation" and not classified.operation:
             continue
         last = await _ask(parts, classified, lookup)
-        if last.standing is not Standing.UNPROVABLE:
+        if last.standing is Standing.PRESENT:
             return last
-    return last
+        if last.standing is Standing.ABSENT:
+            absent = absent or last
+    return absent or last
 
 
 async def _ask(parts: Parts, classified: Classified, lookup: Lookup) -> _Found:
@@ -133,7 +140,7 @@ async def _ask(parts: Parts, classified: Classified, lookup: Lookup) -> _Found:
         return _Found(Standing.PRESENT, lookup.by, outcome.output, "")
     if there is False and lookup.proves_absence:
         # The question must have been asked after finality, not merely answered after it.
-        if asked_at >= classified.marked_at + (lookup.absent_final_after_seconds or 0):
+        if asked_at >= classified.sent_by + (lookup.absent_final_after_seconds or 0):
             return _Found(Standing.ABSENT, lookup.by, outcome.output, "")
         return _Found(Standing.UNPROVABLE, lookup.by, outcome.output, "NOT_FINAL_YET")
     return _Found(Standing.UNPROVABLE, lookup.by, outcome.output, "NO_PROOF")
@@ -152,7 +159,8 @@ async def _late_answer(parts: Parts, classified: Classified) -> Settled | None:
         result_class = classify_outcome(outcome, run.action.contract)
         entry, payloads = attempt_record(parts, run.action.execution_id, outcome, result_class, outcome.code, late=True)
         await run.journal.commit(parts, Stage.RECONCILE, [replace(entry, attempt=attempt)], payloads=payloads)
-        if attempt == run.attempt and result_class is ResultClass.COMPLETED_UNVERIFIED:
+        # Of whichever attempt: all carry one effect key, and an effect that is there is not absent.
+        if result_class is ResultClass.COMPLETED_UNVERIFIED:
             decided = await _answered(parts, classified, outcome)
     return decided
 

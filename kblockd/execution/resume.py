@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
-from kblockd.domain.states import Phase, ResultClass
+from kblockd.domain.states import Phase, ResultClass, State
 from kblockd.execution import pipeline
 from kblockd.execution.action import Run
 from kblockd.execution.classify import Classified, attempt_record
@@ -17,8 +17,8 @@ from kblockd.execution.journal import Journal
 from kblockd.execution.load import load_action, value_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.reconcile import Settled, Standing, found_by
-from kblockd.execution.recover import Adrift, Again, recover
-from kblockd.execution.seal import Closed
+from kblockd.execution.recover import Adrift, Again, Ending, recover
+from kblockd.execution.seal import INTERRUPTED, Closed
 from kblockd.execution.stages import Stage
 from kblockd.execution.verify import SKIPPED, Judged, verify
 from kblockd.store.protocol import Row
@@ -43,6 +43,8 @@ async def resume(parts: Parts, journal: Journal, row: Row) -> Closed | Adrift:
     """Goes on from the phase that the ledger shows; raises ``Conflict`` when somebody else has."""
     claim = await _claim(parts, journal, row)
     phase = Phase(row["phase"])
+    if phase is Phase.CLAIMED and claim.new_boot:
+        return await pipeline.close(parts, _rebooted(claim))
     if phase is Phase.CLAIMED:
         return await pipeline.run(parts, claim.run)
     if phase is Phase.SENT:
@@ -56,6 +58,12 @@ async def resume(parts: Parts, journal: Journal, row: Row) -> Closed | Adrift:
     if isinstance(ended, Again):
         return await pipeline.run(parts, ended.run)
     return await pipeline.close(parts, ended)
+
+
+def _rebooted(claim: Claim) -> Ending:
+    """Claimed for another attempt, and the machine was restarted since the marker of the one before: it is not made."""
+    detail = "the machine was restarted before the next attempt; the one before is proved to have had no effect"
+    return Ending(claim.run, State.FAILED, ResultClass.FAILED_BEFORE_SIDE_EFFECT, INTERRUPTED, detail)
 
 
 async def _claim(parts: Parts, journal: Journal, row: Row) -> Claim:

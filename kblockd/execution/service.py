@@ -17,8 +17,9 @@ from kblockd.domain.records import Record, RecordType
 from kblockd.domain.states import TERMINAL, State
 from kblockd.execution import answers, pins, pipeline
 from kblockd.execution.action import Call, Run
+from kblockd.execution.changes import changed
 from kblockd.execution.decide import check_deadline
-from kblockd.execution.expire import expire_if_due
+from kblockd.execution.expire import WAITING, expire_if_due
 from kblockd.execution.journal import Journal
 from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
@@ -65,7 +66,7 @@ class Executions:
         try:
             self._supervisor.check_serving()
             call = Call(principal, envelope, trace)
-            found = await pipeline.propose(self._parts, call, self._supervisor.check_capacity)
+            found = await pipeline.propose(self._parts, call)
             execution_id, repeated = found.execution_id, isinstance(found, Existing)
             run = await self._to_run(found.execution_id, envelope, trace) if isinstance(found, Existing) else found.run
             handle = self._supervisor.running(found.execution_id) if run is None else self._supervisor.start(run)
@@ -106,7 +107,11 @@ class Executions:
             scanned = await self._parts.store.scan(("execution",), after=after, limit=256, reverse=True)
             for key, _, row in scanned:
                 after = key
-                if view.shows(row["tenant"], row["agent"]) and (not states or row["state"] in states):
+                if not view.shows(row["tenant"], row["agent"]):
+                    continue
+                if row["state"] in WAITING:  # what has lapsed is not listed as if it could still run (APR-10)
+                    _, row = await expire_if_due(self._parts, row["id"])
+                if not states or row["state"] in states:
                     found.append(await answers.outcome(self._parts, row, brief=True))
                     if len(found) == size:
                         return found, str(key[1])
@@ -116,14 +121,16 @@ class Executions:
     async def watch(self, view: View, execution_id: str, after_index: int | None) -> AsyncIterator[StageEvent]:
         """One event for each durable record after ``after_index``; ends when the execution is closed, not when held."""
         after = after_index
-        while True:
-            row = await self._visible(view, execution_id)
-            for event in await answers.events(self._parts, row, after):
-                after = event.ledger_index
-                yield event
-            if State(row["state"]) in TERMINAL:
-                return
-            await self._parts.changes.wait(execution_id, _WATCH_SECONDS)
+        with self._parts.changes.watching(execution_id) as change:
+            while True:
+                change.clear()
+                row = await self._visible(view, execution_id)
+                for event in await answers.events(self._parts, row, after):
+                    after = event.ledger_index
+                    yield event
+                if State(row["state"]) in TERMINAL:
+                    return
+                await changed(change, _WATCH_SECONDS)
 
     async def resolve(
         self, principal: Principal, view: View, execution_id: str, finding: Finding, reason: str

@@ -15,9 +15,9 @@ from typing import Any
 
 from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
-from kblockd.domain.errors import Internal, KblockError, Reason, ResourceExhausted, Unavailable
+from kblockd.domain.errors import Internal, KblockError, Reason, Unavailable
 from kblockd.domain.records import Record, RecordType
-from kblockd.domain.states import State
+from kblockd.domain.states import ResultClass, State
 from kblockd.execution import pipeline
 from kblockd.execution.action import Run
 from kblockd.execution.classify import attempt_record, classify_outcome
@@ -85,32 +85,12 @@ class Supervisor:
                 next_step="repeat the identical call when it is back",
             )
 
-    def check_capacity(self) -> None:
-        """Raises ``ResourceExhausted`` before a new run; asked before stage 3 records anything, and before stage 5."""
-        self.check_serving()
-        if self._parts.free_bytes() < self._parts.limits.free_space_mib << 20:
-            raise ResourceExhausted(
-                Reason.OVERLOAD,
-                "the disk of the ledger has less free space than limits.free_space_mib. "
-                "Nothing was executed or consumed.",
-                retryable=True,
-                next_step="an operator must free space",
-                retry_after_seconds=30.0,
-            )
-        if len(self._running) >= self._parts.limits.executions:
-            raise ResourceExhausted(
-                Reason.OVERLOAD,
-                f"{len(self._running)} executions are under way, which is the limit. Nothing was executed or consumed.",
-                retryable=True,
-                next_step="repeat the identical call in a moment",
-                retry_after_seconds=1.0,
-            )
-
     def start(self, run: Run) -> Handle:
         """Runs stages 5 to 16 of a decided, approved execution; one that runs already is joined."""
         if (running := self._running.get(run.action.execution_id)) is not None:
             return running
-        self.check_capacity()
+        self.check_serving()
+        self._parts.capacity.check()
         return self._spawn(run.action.execution_id, run.journal, pipeline.run(self._parts, run))
 
     async def take_up(self, execution_id: str) -> None:
@@ -140,6 +120,7 @@ class Supervisor:
         task = asyncio.create_task(self._supervise(execution_id, journal, work), name=execution_id)
         handle = Handle(execution_id, journal, task)
         self._running[execution_id] = handle
+        self._parts.capacity.running = len(self._running)
         return handle
 
     async def _supervise(
@@ -154,6 +135,7 @@ class Supervisor:
         finally:
             parts.leases.drop(execution_id)
             self._running.pop(execution_id, None)
+            parts.capacity.running = len(self._running)
             parts.changes.notify(execution_id)
             if parts.late.waiting(execution_id):
                 self._late(execution_id)
@@ -234,6 +216,10 @@ class Supervisor:
             journal.attempt = attempt
             result_class = classify_outcome(outcome, action.contract)
             entry, payloads = attempt_record(parts, execution_id, outcome, result_class, outcome.code, late=True)
+            if row["result_class"] in pipeline.BEFORE_EFFECT and result_class is ResultClass.COMPLETED_UNVERIFIED:
+                _log.error(
+                    "a late answer contradicts the result: the effect exists", extra={"execution_id": execution_id}
+                )
             try:
                 await journal.commit(parts, Stage.CLASSIFY, [entry], payloads=payloads)
             except (Conflict, StoreFailed):

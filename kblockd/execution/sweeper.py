@@ -96,6 +96,9 @@ def closure(row: Row) -> tuple[ResultClass, str]:
     """The class and the words of a closure by age."""
     if not row["marker"]:
         return ResultClass.NOT_STARTED, "interrupted before the upstream was called"
+    if row.get("late", {}).get("class") in (ResultClass.COMPLETED_UNVERIFIED, ResultClass.ACCEPTED):
+        # An answer that came too late to decide says that the effect is there: no absence is proved.
+        return ResultClass.UNKNOWN_OUTCOME, "interrupted; upstream outcome unknown"
     proved_absent = row.get("finding", {}).get("finding") == "absent"
     refused = row["phase"] == Phase.RECOVERING and row["result_class"] == ResultClass.FAILED_BEFORE_SIDE_EFFECT
     # Claimed again and unsent: it came there only after a proof that the attempt before had no effect.

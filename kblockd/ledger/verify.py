@@ -23,7 +23,7 @@ import orjson
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store import schema
 from kblockd.store.database import View
-from kblockd.store.protocol import Fold, Key, Row, StoreRefused
+from kblockd.store.protocol import Append, Fold, Key, Row, StoreRefused, Unreadable
 from kblockd.store.scratch import CACHED_ROWS, Scratch
 
 MAX_DIFFERENCES: Final = 100
@@ -79,12 +79,13 @@ def verify(
     """The whole ledger. ``heads`` are sizes and roots that must lie on its history: the head file, and checkpoints
     whose signatures the caller has verified.
 
-    Raises OSError when the scratch cannot be written, and whatever RocksDB reports for unreadable files.
+    What cannot be read is a difference like any other. Raises OSError when the scratch cannot be written, and
+    ``Unreadable`` when not even the number of records can be told.
     """
     report = Report(size=view.size())
     with Scratch(scratch_dir, cached_rows=cached_rows) as scratch:
-        _walk(view, fold, scratch, report, heads, progress)
-        _compare_rows(view, scratch, report)
+        if _walk(view, fold, scratch, report, heads, progress):
+            _compare_rows(view, scratch, report)
     for size in heads:
         if size > report.size:
             report.add(f"ledger of {report.size} records", f"a head over {size} records was handed out")
@@ -93,14 +94,14 @@ def verify(
 
 def _walk(
     view: View, fold: Fold, scratch: Scratch, report: Report, heads: Mapping[int, bytes], progress: Progress | None
-) -> None:
+) -> bool:
+    """False when a record is not there: then there is nothing that the rows could be compared with."""
     tree = MerkleTree()
     _compare_root(tree, heads, report)
     for index in range(report.size):
-        record = view.leaf(index)
+        record = _leaf(view, index, report)
         if record is None:
-            report.add(f"record {index}", "missing; nothing behind it can be folded")
-            return
+            return False
         _compare_nodes(view, tree.append(index, [record.leaf]), report)
         _compare_root(tree, heads, report)
         try:
@@ -112,18 +113,42 @@ def _walk(
         if progress is not None and (index + 1) % _PROGRESS_EVERY == 0:
             progress(index + 1, report.size)
     report.root = tree.root()
-    surplus = sum(1 for _ in view.encoded(("node",))) - report.nodes
-    if surplus > 0:
-        report.add("tree", f"{surplus} nodes that belong to no record")
+    _count_nodes(view, report)
     if progress is not None:
         progress(report.size, report.size)
+    return True
+
+
+def _leaf(view: View, index: int, report: Report) -> Append | None:
+    try:
+        record = view.leaf(index)
+    except (Unreadable, ValueError):
+        report.add(f"record {index}", "cannot be read; nothing behind it can be folded, and no row compared")
+        return None
+    if record is None:
+        report.add(f"record {index}", "missing; nothing behind it can be folded, and no row compared")
+    return record
 
 
 def _compare_nodes(view: View, nodes: Iterable[tuple[Key, bytes]], report: Report) -> None:
     for key, value in nodes:
         report.nodes += 1
-        if view.raw(key) != value:
-            report.add(f"tree node at level {key[1]}, index {key[2]}", "is not the hash of what is below it")
+        where = f"tree node at level {key[1]}, index {key[2]}"
+        try:
+            if view.raw(key) != value:
+                report.add(where, "is not the hash of what is below it")
+        except Unreadable:
+            report.add(where, "cannot be read")
+
+
+def _count_nodes(view: View, report: Report) -> None:
+    try:
+        surplus = sum(1 for _ in view.encoded(("node",))) - report.nodes
+    except Unreadable:
+        report.add("tree", "cannot be read to its end")
+    else:
+        if surplus > 0:
+            report.add("tree", f"{surplus} nodes that belong to no record")
 
 
 def _compare_root(tree: MerkleTree, heads: Mapping[int, bytes], report: Report) -> None:
@@ -135,11 +160,19 @@ def _compare_root(tree: MerkleTree, heads: Mapping[int, bytes], report: Report) 
 
 
 def _compare_rows(view: View, scratch: Scratch, report: Report) -> None:
-    for table in sorted(scratch.tables() | set(view.tables())):
-        for encoded, stored, folded in _joined(view.encoded((table,)), scratch.pairs((table,))):
-            report.rows += stored is not None
-            if fault := _fault(stored, folded):
-                report.add(f"row {schema.decode_key(encoded)!r}", fault)
+    tables = scratch.tables()
+    try:
+        tables |= set(view.tables())
+    except Unreadable:
+        report.add("rows", "not all tables can be read")
+    for table in sorted(tables):
+        try:
+            for encoded, stored, folded in _joined(view.encoded((table,)), scratch.pairs((table,))):
+                report.rows += stored is not None
+                if fault := _fault(stored, folded):
+                    report.add(f"row {schema.decode_key(encoded)!r}", fault)
+        except Unreadable:
+            report.add(f"rows of {table!r}", "cannot be read to their end")
 
 
 def _joined(

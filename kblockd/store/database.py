@@ -23,20 +23,26 @@ from rocksdict import (
 )
 
 from kblockd.store import schema
-from kblockd.store.protocol import Append, Key, Row
+from kblockd.store.protocol import Append, Key, Row, StoreRefused, Unreadable
 
 _MIB: Final = 1 << 20
 _LEAF_PREFIX: Final = schema.encode_key(("leaf",))
 _AFTER_PREFIX: Final = b"\xff"  # above every tag of a part
 
 
-def options(*, create: bool = False) -> Options:
-    """The one set of options. A corrupted tail of the log is tolerated; the head file shows what it took away."""
+def options(*, create: bool = False, salvage: bool = False) -> Options:
+    """The one set of options. A corrupted tail of the log is tolerated; the head file shows what it took away.
+
+    With ``salvage`` whatever can be read is, holes and all: for an export, never for a store that goes on.
+    """
     chosen = Options(raw_mode=True)
     chosen.create_if_missing(create)
     chosen.set_error_if_exists(create)
-    chosen.set_paranoid_checks(True)
-    chosen.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    chosen.set_paranoid_checks(not salvage)
+    if salvage:
+        chosen.set_wal_recovery_mode(DBRecoveryMode.skip_any_corrupted_record())
+    else:
+        chosen.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     chosen.set_recycle_log_file_num(0)
     chosen.set_write_buffer_size(64 * _MIB)
     chosen.set_max_total_wal_size(256 * _MIB)
@@ -67,15 +73,45 @@ def unsynced() -> WriteOptions:
     return chosen
 
 
+@contextmanager
+def reading() -> Iterator[None]:
+    """RocksDB's errors are bare exceptions with a text: as ``Unreadable`` they can be told from defects."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is Exception:
+            raise Unreadable(str(error)) from error
+        raise
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """While a database is being opened, whatever RocksDB says is a refusal."""
+    try:
+        yield
+    except (StoreRefused, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise StoreRefused(
+            f"{path} cannot be opened: {error}. Next step: check the owner and the free space of the directory; if "
+            "it is damaged, keep it as evidence ('kblockd ledger export' writes what can still be read) and restore "
+            "store/ and head together from a backup. Never run a repair tool on it."
+        ) from error
+
+
 class View:
-    """Blocking reads over a database, for the opening, the verification and whatever runs without a daemon."""
+    """Blocking reads over a database, for the opening, the verification and whatever runs without a daemon.
+
+    Every method raises ``Unreadable`` when the files do not give what they should.
+    """
 
     def __init__(self, database: Rdict) -> None:
         self._database = database
 
     def raw(self, key: Key) -> bytes | None:
         """The value as it is on disk."""
-        value: bytes | None = self._database.get(schema.encode_key(key))
+        with reading():
+            value: bytes | None = self._database.get(schema.encode_key(key))
         return value
 
     def get(self, key: Key) -> tuple[int, Row] | None:
@@ -85,7 +121,8 @@ class View:
 
     def leaf(self, index: int) -> Append | None:
         """The record, or None."""
-        value: bytes | None = self._database.get(schema.leaf_key(index))
+        with reading():
+            value: bytes | None = self._database.get(schema.leaf_key(index))
         return None if value is None else schema.decode_leaf(value)
 
     def size(self) -> int:
@@ -126,12 +163,16 @@ class View:
 
 
 @contextmanager
-def look(path: Path) -> Iterator[View]:
-    """A read-only view, fixed at the moment it is opened; raises whatever rocksdict raises.
+def look(path: Path, *, salvage: bool = False) -> Iterator[View]:
+    """A read-only view, fixed at the moment it is opened; raises ``StoreRefused`` when it cannot be opened.
 
     Not beside a daemon that writes: its compactions take files away while they are being opened. Look at a backup.
     """
-    database = Rdict(str(path), options(), access_type=AccessType.read_only(False))
+    if not path.is_dir():
+        # RocksDB would make the folder, and an empty store is the last thing to put where one is lost.
+        raise StoreRefused(f"{path} is missing. Next step: restore store/ and head together from a backup.")
+    with refusing(path):
+        database = Rdict(str(path), options(salvage=salvage), access_type=AccessType.read_only(False))
     try:
         yield View(database)
     finally:
@@ -139,12 +180,13 @@ def look(path: Path) -> Iterator[View]:
 
 
 def first_key(database: Rdict, after: bytes) -> bytes | None:
-    """The first key at or behind ``after``; raises what RocksDB reports."""
-    iterator = database.iter()
-    iterator.seek(after)
-    if iterator.valid():
-        return bytes(iterator.key())
-    iterator.status()
+    """The first key at or behind ``after``; raises ``Unreadable``."""
+    with reading():
+        iterator = database.iter()
+        iterator.seek(after)
+        if iterator.valid():
+            return bytes(iterator.key())
+        iterator.status()
     return None
 
 
@@ -154,19 +196,20 @@ def pairs(
     """Keys that start with ``prefix``, strictly beyond ``after``, with their values.
 
     The raw iterator and ``status`` at the end: the others end silently at a corrupt block, and their bounds give
-    wrong ranges.
+    wrong ranges. Raises ``Unreadable``.
     """
-    iterator: Any = database.iter()
-    if reverse:
-        last = prefix + _AFTER_PREFIX
-        iterator.seek_for_prev(last if after is None else min(after, last))
-    else:
-        iterator.seek(prefix if after is None else max(after, prefix))
-    while iterator.valid():
-        key = iterator.key()
-        if not key.startswith(prefix):
-            break
-        if key != after:
-            yield key, iterator.value()
-        iterator.prev() if reverse else iterator.next()
-    iterator.status()
+    with reading():
+        iterator: Any = database.iter()
+        if reverse:
+            last = prefix + _AFTER_PREFIX
+            iterator.seek_for_prev(last if after is None else min(after, last))
+        else:
+            iterator.seek(prefix if after is None else max(after, prefix))
+        while iterator.valid():
+            key = iterator.key()
+            if not key.startswith(prefix):
+                break
+            if key != after:
+                yield key, iterator.value()
+            iterator.prev() if reverse else iterator.next()
+        iterator.status()

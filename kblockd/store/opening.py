@@ -8,11 +8,10 @@ here repairs. Source: design section 4, *Start*.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,7 +19,7 @@ from typing import Final
 from rocksdict import Checkpoint, Rdict, WriteBatch
 
 from kblockd.store import schema
-from kblockd.store.database import View, look, open_writable, unsynced
+from kblockd.store.database import View, look, open_writable, refusing, unsynced
 from kblockd.store.head import Head, HeadFile, read_head, sync_folder
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.protocol import StoreRefused
@@ -64,7 +63,18 @@ class Opened:
 
 
 def open_directory(data_dir: Path, *, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int) -> Opened:
-    """Blocking. Raises ``StoreRefused``, or OSError when the directory cannot be used."""
+    """Blocking. Raises ``StoreRefused``."""
+    try:
+        return _open_directory(data_dir, tree, inspect, ballast_bytes)
+    except OSError as error:
+        raise StoreRefused(
+            f"{error.filename or data_dir} cannot be used: {error.strerror or error}. Next step: see that data_dir "
+            "is there, belongs to the daemon's user, is mounted for writing and has free space; then start again."
+        ) from error
+
+
+def _open_directory(data_dir: Path, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int) -> Opened:
+    _check_owner(data_dir)
     lock = DirectoryLock(data_dir)
     try:
         created = _is_new(data_dir)
@@ -82,9 +92,26 @@ def open_directory(data_dir: Path, *, tree: Tree, inspect: Callable[[View], None
     return opened
 
 
+def _check_owner(data_dir: Path) -> None:
+    """Another's files are another's ledger, or a copy that was made as the wrong user."""
+    user = os.geteuid()
+    for path in (data_dir, data_dir / "store", data_dir / "head"):
+        if os.path.lexists(path) and path.lstat().st_uid != user:
+            raise StoreRefused(
+                f"{path} belongs to user {path.lstat().st_uid}, this process runs as user {user}. Next step: run the "
+                f"daemon as the owner, or 'chown -R {user} {data_dir}' if the files were copied as somebody else."
+            )
+
+
 def _is_new(data_dir: Path) -> bool:
     """New means that no store was ever opened here; one of the two parts without the other is a loss."""
     store, head = (data_dir / "store").exists(), (data_dir / "head").exists()
+    left = [name for name in ("clean", "ballast") if (data_dir / name).exists()]
+    if left and not (store or head):
+        raise StoreRefused(
+            f"{data_dir}/store and {data_dir}/head are missing, but {data_dir}/{left[0]} shows that there was a "
+            f"ledger here. {_RESTORE} For a new ledger give the daemon an empty data_dir."
+        )
     if store and not head:
         raise StoreRefused(f"{data_dir}/store is there but {data_dir}/head is missing. {_RESTORE}")
     if head and not store:
@@ -101,7 +128,7 @@ def _initialise(data_dir: Path, tree: Tree) -> None:
     if fresh.exists():
         shutil.rmtree(fresh)
     fresh.mkdir(mode=0o700)
-    with _refusing(fresh):
+    with refusing(fresh):
         database = open_writable(fresh, create=True)
         batch = WriteBatch(raw_mode=True)
         batch.put(schema.encode_key(schema.FORMAT_KEY), schema.FORMAT)
@@ -118,7 +145,7 @@ def _check(data_dir: Path, tree: Tree, inspect: Callable[[View], None] | None) -
     """Every check that needs no write; returns the number of records."""
     head = read_head(data_dir / "head")
     path = data_dir / "store"
-    with _refusing(path), look(path) as view:
+    with refusing(path), look(path) as view:
         marker = view.raw(schema.FORMAT_KEY)
         if marker != schema.FORMAT:
             found = "no format marker" if marker is None else f"format {marker.decode('ascii', 'replace')!r}"
@@ -175,32 +202,21 @@ def _compare_hashes(path: Path, view: View, size: int, tree: Tree) -> None:
 def _open_for_writing(data_dir: Path, lock: DirectoryLock, tree: Tree, size: int, created: bool) -> Opened:
     """The writable open, and the new incarnation on disk."""
     path = data_dir / "store"
-    with _refusing(path):
+    with refusing(path):
         database = open_writable(path)
-    head_file = HeadFile.open(data_dir / "head")
-    before = head_file.head
-    found = View(database).size()
-    if found != size:
-        database.close()
-        raise StoreRefused(f"{path} had {size} records when looked at and {found} when opened. {_RESTORE}")
-    clean = created or _was_clean(data_dir, before)
-    sequence = int(database.latest_sequence_number())
-    head_file.write(size, sequence, tree.root(), incarnation=before.incarnation + 1)
-    return Opened(data_dir, lock, database, head_file, created, clean)
-
-
-@contextlib.contextmanager
-def _refusing(path: Path) -> Iterator[None]:
-    """RocksDB's errors are bare exceptions with a text; at the start each of them is a refusal."""
     try:
-        yield
-    except (StoreRefused, OSError, MemoryError):
+        found = View(database).size()
+        if found != size:
+            raise StoreRefused(f"{path} had {size} records when looked at and {found} when opened. {_RESTORE}")
+        head_file = HeadFile.open(data_dir / "head")
+        before = head_file.head
+        clean = created or _was_clean(data_dir, before)
+        sequence = int(database.latest_sequence_number())
+        head_file.write(size, sequence, tree.root(), incarnation=before.incarnation + 1)
+    except BaseException:
+        database.close()
         raise
-    except Exception as error:
-        raise StoreRefused(
-            f"{path} cannot be opened: {error}. Next step: check the owner and the free space of the directory; if "
-            "it is damaged, restore store/ and head together from a backup. Never run a repair tool on it."
-        ) from error
+    return Opened(data_dir, lock, database, head_file, created, clean)
 
 
 def _mark_clean(data_dir: Path, head: Head) -> None:

@@ -89,6 +89,10 @@ class StoreRefused(Exception):
     """The store refuses to open; the message carries the numbers and the next step."""
 
 
+class Unreadable(Exception):
+    """What the store's files hold cannot be read; the message is for the log and for whoever runs the daemon alone."""
+
+
 class Ticket(Protocol):
     """A commit whose conditions held and whose positions are fixed (*ordered*)."""
 

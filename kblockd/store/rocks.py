@@ -35,11 +35,16 @@ from kblockd.store.protocol import (
     Row,
     StoreFailed,
     Ticket,
+    Unreadable,
 )
 from kblockd.store.tree import Tree
 
 _COMMIT_UNKNOWN: Final = "the store failed while this commit was being written; the next start decides from disk"
 _NOT_WRITTEN: Final = "the store failed before this commit was written"
+_EXPORT: Final = (
+    "Next step: keep the directory as evidence, run 'kblockd ledger verify', restore store/ and head together from a "
+    "backup; 'kblockd ledger export' writes what can still be read"
+)
 
 
 class _Ticket:
@@ -81,6 +86,7 @@ class RocksStore:
         self._group: Group | None = None
         self._waiting: deque[Group] = deque()
         self._failure = ""
+        self._distrusted = ""
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._stopped = self._loop.create_future()
@@ -130,7 +136,10 @@ class RocksStore:
     async def get(self, key: Key) -> tuple[int, Row] | None:
         """See ``Store.get``."""
         self._check_serving()
-        found, writer = self._overlay.row(key), self._overlay.writer(key)
+        try:
+            found, writer = self._overlay.row(key), self._overlay.writer(key)
+        except Exception as error:
+            self._cannot_read(error)
         if writer is not None:
             await writer.seen()
         return found
@@ -141,7 +150,10 @@ class RocksStore:
         """See ``Store.scan``; the order of keys is drawn in ``kblockd.store.schema``. With ``reverse``, ``after``
         means below. It holds the loop while it reads, some microseconds a row."""
         self._check_serving()
-        found, writer = self._overlay.scan(prefix, after, limit, reverse)
+        try:
+            found, writer = self._overlay.scan(prefix, after, limit, reverse)
+        except Exception as error:
+            self._cannot_read(error)
         if writer is not None:
             await writer.seen()
         return found
@@ -149,7 +161,10 @@ class RocksStore:
     async def payload(self, key: Key) -> bytes | None:
         """See ``Store.payload``."""
         self._check_serving()
-        data, writer = self._overlay.payload(key)
+        try:
+            data, writer = self._overlay.payload(key)
+        except Exception as error:
+            self._cannot_read(error)
         if writer is not None:
             await writer.seen()
         return data
@@ -159,7 +174,10 @@ class RocksStore:
         self._check_serving()
         if not 0 <= index < self._head.size:
             return None
-        value: bytes | None = self._database.get(schema.leaf_key(index))
+        try:
+            value: bytes | None = self._database.get(schema.leaf_key(index))
+        except Exception as error:
+            self._cannot_read(error)
         if value is None:
             raise ValueError(f"record {index} of {self._head.size} is missing from the store")
         return schema.decode_leaf(value)
@@ -167,7 +185,10 @@ class RocksStore:
     async def raw(self, key: Key) -> bytes | None:
         """See ``Store.raw``."""
         self._check_serving()
-        value: bytes | None = self._database.get(schema.encode_key_once(key))
+        try:
+            value: bytes | None = self._database.get(schema.encode_key_once(key))
+        except Exception as error:
+            self._cannot_read(error)
         # Read first: whatever the database shows that is not durable was announced before it was written.
         for group in self._waiting:
             if key in group.nodes:
@@ -205,10 +226,22 @@ class RocksStore:
         defect that fails the store.
         """
         self._check_committing()
+        try:
+            staged, failed = self._stage(conditions, records)
+        except Exception as error:
+            self._cannot_read(error)
+        if failed is not None:
+            await self._conflict(failed)
+        for payload in payloads:
+            payload_key(payload.key)
+        return self._place(staged, records, payloads, label)
+
+    def _stage(self, conditions: Sequence[Condition], records: Sequence[Append]) -> tuple[Staged, Condition | None]:
+        """What the records would change, and the first condition that does not hold."""
         staged = Staged(self._overlay)
         for condition in conditions:
             if not isinstance(condition, AtMost) and not staged.holds(condition):
-                await self._conflict(condition)
+                return staged, condition
         for index, record in enumerate(records, self._next):
             if len(record.leaf) > schema.MAX_LEAF_BYTES:
                 raise ValueError(f"a record of {len(record.leaf)} bytes, at most {schema.MAX_LEAF_BYTES} are taken")
@@ -216,10 +249,8 @@ class RocksStore:
                 staged.write(key, index, row)
         for condition in conditions:
             if isinstance(condition, AtMost) and not staged.holds(condition):
-                await self._conflict(condition)
-        for payload in payloads:
-            payload_key(payload.key)
-        return self._place(staged, records, payloads, label)
+                return staged, condition
+        return staged, None
 
     def _place(self, staged: Staged, records: Sequence[Append], payloads: Sequence[Payload], label: str) -> _Ticket:
         group = self._open_group()
@@ -293,6 +324,26 @@ class RocksStore:
         if group is not None and not self._failure:
             self._committer.put(group)
 
+    # Damage ----------------------------------------------------------------------------------------------------
+
+    def distrust(self, reason: str) -> None:
+        """Takes no more commits, so that nothing can be sent; what is there can still be read. No orderly stop."""
+        self._distrusted = self._distrusted or reason
+
+    def _cannot_read(self, error: Exception) -> NoReturn:
+        """RocksDB's own errors fail the store, so that nobody goes on from half of what is there; others go through.
+
+        What was ordered before is still written: it was decided from what could be read.
+        """
+        if type(error) is not Exception and not isinstance(error, Unreadable):
+            raise error
+        if not self._failure:
+            self._close_group()
+            self._failure = f"the store cannot be read: {error}. {_EXPORT}"
+            self._committer.put(None)
+            self._on_failure(self._failure)
+        raise StoreFailed("the store cannot be read", unknown=False) from error
+
     # Answers of the committer, on the loop ---------------------------------------------------------------------
 
     def on_durable(self, groups: Sequence[Group], head: Head) -> None:
@@ -305,7 +356,8 @@ class RocksStore:
 
     def on_failed(self, groups: Sequence[Group], reason: str, unknown: bool) -> None:
         """The store has failed: members of the written batch learn *unknown*, all others a definite no."""
-        self._failure = reason
+        # A compaction reads old files, so a write can be what finds the damage.
+        self._failure = reason = f"{reason}. {_EXPORT}" if "Corruption" in reason else reason
         written = {group.number for group in groups} if unknown else frozenset()
         for group in self._waiting:
             group.answer((_COMMIT_UNKNOWN, True) if group.number in written else (_NOT_WRITTEN, False))
@@ -333,7 +385,7 @@ class RocksStore:
         await self._stopped
         self._closed = True
         await asyncio.to_thread(self._committer.join)
-        await asyncio.to_thread(self._opened.close, clean=not self._failure)
+        await asyncio.to_thread(self._opened.close, clean=not (self._failure or self._distrusted))
 
     def _check_serving(self) -> None:
         if self._failure:
@@ -343,5 +395,7 @@ class RocksStore:
 
     def _check_committing(self) -> None:
         self._check_serving()
+        if self._distrusted:
+            raise StoreFailed("the ledger does not verify, so the store takes no more commits", unknown=False)
         if self._closing is not None:
             raise StoreFailed("the store is closing", unknown=False)

@@ -19,7 +19,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
-_SIX_TO_FOUR: Final = ipaddress.IPv6Network("2002::/16")
+# 6to4 and NAT64: an IPv4 address stands inside, which may be anybody's private one.
+_CARRIERS: Final = tuple(map(ipaddress.IPv6Network, ("2002::/16", "64:ff9b::/96", "64:ff9b:1::/48")))
 
 
 class AddressRefused(httpcore2.ConnectError):
@@ -113,5 +114,5 @@ def is_global_unicast(address: Address) -> bool:
     if not address.is_global or address.is_multicast or address.is_reserved:
         return False
     if isinstance(address, ipaddress.IPv6Address):
-        return not address.is_site_local and address not in _SIX_TO_FOUR
+        return not address.is_site_local and not any(address in carrier for carrier in _CARRIERS)
     return True

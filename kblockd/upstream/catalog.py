@@ -193,12 +193,19 @@ def _open(
     breaker = CircuitBreaker(config.breaker, clock)
     slots = asyncio.Semaphore(config.maximum_concurrent_calls)
 
-    def identity(ref: str) -> GuardedAdapter:
+    def identity(ref: str, other: str) -> GuardedAdapter:
         return GuardedAdapter(
-            adapter, credential=Credential(ref), slots=slots, limits=limits, observe=breaker.observe, clock=clock
+            adapter,
+            credential=Credential(ref),
+            other=Credential(other),
+            slots=slots,
+            limits=limits,
+            observe=breaker.observe,
+            clock=clock,
         )
 
-    write, read = identity(config.credentials.write), identity(config.credentials.read)
+    refs = config.credentials
+    write, read = identity(refs.write, refs.read), identity(refs.read, refs.write)
     return Upstream(name, config, write, read, breaker, address_guard), adapter
 
 

@@ -21,9 +21,9 @@ from kblockd.upstream.scrub import Scrubber
 Json = Any
 
 DETAIL_BYTES: Final = 2048
-_IDENTIFIER_CHARACTERS: Final = 512
 _REQUEST_IDS: Final = 16
 _CODE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_WORD: Final = re.compile(r"[\x21-\x7e]{1,256}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -49,6 +49,8 @@ def checked(answer: object, scope: Scope, scrubber: Scrubber, max_output_bytes: 
         return failed(scope, "PLUGIN_CONTRADICTED", "the plugin says not sent, but bytes of the call were written")
     if outcome.sent is Sent.ACCEPTED and not outcome.operation:
         return failed(scope, "OPERATION_MISSING", "accepted without an operation to ask for")
+    if outcome.sent is Sent.ACCEPTED and outcome.operation != answer.operation:
+        return failed(scope, "OPERATION_UNUSABLE", "the operation is no short printable identifier")
     return _storable(outcome, scrubber, max_output_bytes)
 
 
@@ -87,7 +89,11 @@ def _request_ids(given: Mapping[str, str], scrubber: Scrubber) -> dict[str, str]
 
 
 def _identifier(text: str, scrubber: Scrubber) -> str:
-    return bounded(scrubber.text(text), _IDENTIFIER_CHARACTERS)
+    """Identifiers go to the ledger, which takes no free text: what is no short printable word becomes its digest."""
+    clean = scrubber.text(text)
+    if not clean or _WORD.fullmatch(clean):
+        return clean
+    return "sha256:" + hashlib.sha256(clean.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Outcome:

@@ -18,14 +18,15 @@ _MIN_CHARACTERS: Final = 6
 
 
 class Scrubber:
-    """Replaces a credential in every form in which an upstream may echo it.
+    """Replaces credentials in every form in which an upstream may echo it.
 
     Forms: the full Authorization value, its token, what the token decodes to (Basic's user, password and both),
     each also base64, percent-encoded in both styles and JSON-escaped.
     """
 
-    def __init__(self, credential: bytes | None) -> None:
-        forms = sorted(_forms(credential.decode("latin-1")), key=len, reverse=True) if credential else []
+    def __init__(self, *credentials: bytes | None) -> None:
+        found = {form for credential in credentials if credential for form in _forms(credential.decode("latin-1"))}
+        forms = sorted(found, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, forms)), re.IGNORECASE) if forms else None
 
     def text(self, text: str) -> str:

@@ -24,6 +24,7 @@ from kblockd.upstream.scrub import Scrubber
 
 OnLate = Callable[[Outcome], None]
 Action = Callable[[Call], Awaitable[Outcome]]
+_NO_CREDENTIAL: Final = Credential("none")
 
 _log: Final = logging.getLogger(__name__)
 
@@ -46,13 +47,17 @@ class Limits:
 
 
 class GuardedAdapter:
-    """One identity (write or read) towards one upstream. ``slots`` is shared by the identities of an upstream."""
+    """One identity (write or read) towards one upstream. ``slots`` is shared by the identities of an upstream.
+
+    ``other`` is the other identity's credential: never sent, but an upstream knows it and could echo it here.
+    """
 
     def __init__(
         self,
         adapter: Adapter,
         *,
         credential: Credential,
+        other: Credential = _NO_CREDENTIAL,
         slots: asyncio.Semaphore,
         limits: Limits,
         observe: Callable[[Outcome], None] = _nobody,
@@ -60,6 +65,7 @@ class GuardedAdapter:
     ) -> None:
         self._adapter = adapter
         self._credential = credential
+        self._other = other
         self._slots = slots
         self._limits = limits
         self._clock = clock
@@ -72,7 +78,7 @@ class GuardedAdapter:
             credential = self._credential.read()
         except CredentialFault as fault:
             raise AdapterFault(fault.code, str(fault)) from None
-        run = _Run(Scope(deadline, credential=credential), Scrubber(credential))
+        run = _Run(Scope(deadline, credential=credential), self._scrubber(credential))
         task = await self._start(run, lambda: self._adapter.describe(tool))
         try:
             if task is None or not await self._ended(task, run):
@@ -112,6 +118,12 @@ class GuardedAdapter:
         if self._running:
             await asyncio.wait(self._running, timeout=self._limits.cancel_seconds)
 
+    def _scrubber(self, credential: bytes | None) -> Scrubber:
+        try:
+            return Scrubber(credential, self._other.read())
+        except CredentialFault:  # not ours to send; what cannot be read cannot be recognised either
+            return Scrubber(credential)
+
     async def _call(self, call: Call, action: Action, on_late: OnLate | None) -> Outcome:
         if call.deadline <= self._clock():
             return Outcome(Sent.NOT_SENT, code="UPSTREAM_TIMEOUT", detail="the deadline had passed; nothing ran")
@@ -125,7 +137,7 @@ class GuardedAdapter:
 
     async def _run(self, call: Call, credential: bytes | None, action: Action, on_late: OnLate | None) -> Outcome:
         late = self._limits.late_seconds if on_late else 0.0
-        run = _Run(Scope(call.deadline, late, credential), Scrubber(credential), on_late)
+        run = _Run(Scope(call.deadline, late, credential), self._scrubber(credential), on_late)
         given = replace(call, credential=credential)
         task = await self._start(run, lambda: action(given))
         if task is None:

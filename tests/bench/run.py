@@ -1,4 +1,4 @@
-"""Where kblockd stands: executions per second and latency at 1, 16 and 64 callers, everything on, and what a stage costs.
+"""Where kblockd stands: executions per second and latency at 1, 16 and 64 callers, and what each stage costs.
 
 ``make bench`` (or ``python -m tests.bench.run [--seconds 8]``). Load, upstream and daemon share this machine's cores.
 Figures vary with it; ratios within one run are what counts, so the floors stand beside them: a raw fdatasync and the
@@ -120,9 +120,7 @@ class Load:
 
 def call(item: str) -> Call:
     """About 1 KB of arguments."""
-    return Call.of(
-        "bench.effect", "bench", target=item, arguments={"item": item, "note": "n" * 900}, key=f"key-{item}"
-    )
+    return Call.of("bench.effect", "bench", target=item, arguments={"item": item, "note": "n" * 900}, key=f"key-{item}")
 
 
 async def stage_costs(target: str, executions: list[str]) -> dict[int, list[int]]:

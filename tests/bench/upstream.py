@@ -14,7 +14,7 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import uvloop
 
@@ -22,7 +22,7 @@ import uvloop
 class Effects(asyncio.Protocol):
     """One connection; requests may come in pieces."""
 
-    done: Counter[str] = Counter()
+    done: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         self._buffer = b""

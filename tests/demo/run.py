@@ -17,13 +17,18 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.panel import Panel
 
 from kblockd.client import Answer, Call, CallError
 from tests.harness import ROOT, Site, approve, refund
 from tests.upstreams.payments import PaymentsServer
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
+LOG_LINES = 20
+_STORIES = (
+    "A person approves, the refund happens once, and an independent read proves it.",
+    "The answer is lost: the refund is found by its effect key, not sent again.",
+    "The daemon is killed after the effect, before its record: the refund is found.",
+)
 
 
 class Failed(Exception):
@@ -39,13 +44,14 @@ def check(claim: str, holds: bool) -> None:
 
 def say(text: str) -> None:
     """One step of a story."""
-    console.print(f"[cyan]→[/] {text}")
+    console.print(f"[cyan]→[/] {text}", soft_wrap=True)
 
 
 def ctl(site: Site, who: str, *arguments: str) -> str:
     """``kblockctl`` as that principal, as a person would call it."""
     command = [str(Path(sys.executable).with_name("kblockctl")), "--socket", str(site.socket(who)), *arguments]
-    environment = {**os.environ, "COLUMNS": "110", "FORCE_COLOR": "1" if console.is_terminal else ""}
+    width = max(80, min(console.width, 110))
+    environment = {**os.environ, "COLUMNS": str(width), "FORCE_COLOR": "1" if console.is_terminal else ""}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
     if done.returncode not in (0, 3):
         raise Failed(f"kblockctl {' '.join(arguments)}: {done.stdout}{done.stderr}")
@@ -56,11 +62,12 @@ def ask_and_approve(site: Site, call: Call) -> Answer:
     """The agent calls, the lead reads and approves; returns the pending answer."""
     with site.client() as agent:
         pending = agent.execute(call)
-    say(f"the agent asks; the answer is [bold]{pending.state}[/]; the lead reads what is asked:")
+    say(f"the agent asks; the answer is [bold]{pending.state}[/]; nothing has run")
     with site.client("lead") as lead:
-        console.print(f"    “{lead.approval(pending.approval_id).summary}”", markup=False)
+        summary = lead.approval(pending.approval_id).summary
     approve(site, pending.approval_id)
-    say("the lead approves exactly that; nothing has run yet")
+    say("the lead reads this and approves exactly this:")
+    console.print(f"    {summary}", markup=False)
     return pending
 
 
@@ -85,7 +92,8 @@ def verify_receipt(site: Site, outcome: Answer, folder: Path) -> None:
     command += ["--action", outcome.action_sha256, "--state", outcome.state]
     command += ["--result", str(folder / "result.json"), "--receipt", str(folder / "receipt.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    console.print("    " + (done.stdout + done.stderr).strip().replace("\n", "\n    "), markup=False)
+    if done.returncode != 0:
+        console.print((done.stdout + done.stderr).strip(), markup=False)
     check("an auditor verifies result and receipt offline, with the root key alone", done.returncode == 0)
 
 
@@ -97,10 +105,9 @@ def first(site: Site, payments: PaymentsServer) -> None:
         outcome = agent.execute(call)
         show(site, outcome.execution_id)
         check(f"the refund {outcome.state}, {outcome.result_class}", outcome.result_class == "completed_verified")
-        check("the payment provider has exactly one refund", len(payments.effects()) == 1)
         again = agent.execute(call)
-    check("the same call again gives the stored result and no second refund", again.result_dsse == outcome.result_dsse)
-    check("still exactly one refund", len(payments.effects()) == 1)
+    check("the same call again gets the stored result", again.result_dsse == outcome.result_dsse)
+    check("the payment provider has exactly one refund", len(payments.effects()) == 1)
     verify_receipt(site, outcome, site.folder / "evidence-1")
 
 
@@ -121,7 +128,7 @@ def second(site: Site, payments: PaymentsServer) -> None:
 
 def third(site: Site, payments: PaymentsServer) -> None:
     """The daemon is killed between the call and the record."""
-    say("the daemon is started so that it will be killed right after the call, before its record")
+    say("the daemon is started so that it dies after the effect, before its record")
     site.stop()
     site.start(failpoint="11.dispatch:after=kill")
     call = refund("A-1003", key="demo-3")
@@ -130,7 +137,7 @@ def third(site: Site, payments: PaymentsServer) -> None:
         with site.client() as agent:
             agent.execute(call)
     except CallError as error:
-        say(f"the agent sees: [bold]{error.reason}[/], outcome unknown; the daemon is dead ({site.wait_dead()})")
+        say(f"the agent sees [bold]{error.reason}[/], outcome unknown; the daemon is dead ({site.wait_dead()})")
     effects = [effect for effect in payments.effects() if effect["order_id"] == "A-1003"]
     check("the refund happened, and nobody recorded it", len(effects) == 1)
     site.start()
@@ -148,23 +155,37 @@ def main() -> int:
     began = time.monotonic()
     with Site.make() as site, PaymentsServer.start(site.folder) as payments:
         try:
-            say("a payment provider (MCP), its tools reviewed and pinned, keys made, the daemon started")
+            say("setting up: a payment provider (MCP) with reviewed tools, keys, the daemon")
             site.configure(payments.url)
             site.pin()
             site.start()
-            for number, story in enumerate((first, second, third), 1):
-                console.print(Panel(str(story.__doc__), title=f"Story {number}", expand=False))
+            for number, story in enumerate((first, second, third)):
+                console.rule(f"[bold]{number + 1}[/]", align="left")
+                console.print(f"[bold]{_STORIES[number]}[/]")
                 story(site, payments)
+            console.rule()
             check("the daemon stops in order", site.stop() == 0)
             verified = site.command("ledger", "verify", "--config", str(site.config))
-            console.print("    " + verified.strip().replace("\n", "\n    "), markup=False)
-        except Failed as failure:
-            console.print(f"[red]the demo failed: {failure}[/]\n{site.said()}", markup=False)
+            check(f"the whole ledger verifies: {verified.split(',')[0]}", verified.endswith("verified\n"))
+        except (Failed, RuntimeError, CallError) as failure:
+            _failed(site, failure)
             return 1
         folder = site.folder
-    check("daemon, sockets and files are gone", not folder.exists())
-    console.print(f"[green]All claims held.[/] {time.monotonic() - began:.0f} s")
+    if folder.exists():
+        console.print(f"[red]✗[/] {folder} is still there")
+        return 1
+    console.print(f"[green bold]All claims held[/], in {time.monotonic() - began:.0f} s; nothing is left behind.")
     return 0
+
+
+def _failed(site: Site, failure: Exception) -> None:
+    """What did not hold, and the last lines that the daemon logged."""
+    console.print("[red bold]The demo failed:[/]")
+    console.print(str(failure), markup=False)
+    said = site.said().splitlines()[-LOG_LINES:]
+    if said:
+        console.print(f"[dim]the last {len(said)} lines of the daemon's log:[/]")
+        console.print("\n".join(said), markup=False)
 
 
 if __name__ == "__main__":

@@ -8,18 +8,21 @@ import pytest
 
 from tests.crash.daemon.forked import ForkedSite
 from tests.crash.daemon.story import ATTEMPTS, EFFECT_FREE, World, variant
+from tests.harness import refund_contract
 from tests.upstreams.payments import PaymentsServer
 
+LATE = {"lookup": [{**refund_contract()["lookup"][0], "absent_final_after_seconds": 3}]}
 CONTRACTS = {
     "production": variant("production", ATTEMPTS),
     "single": variant("single"),
     "free": variant("free", ATTEMPTS, EFFECT_FREE),
+    "late": variant("late", ATTEMPTS, LATE),
 }
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    """production allows three attempts, single one, and free believes error answers."""
+    """production allows three attempts, single one; free believes error answers; in late absence is final after 3 s."""
     with ForkedSite.forking() as site, PaymentsServer.start(site.folder) as payments:
         site.configure(payments.url, contracts=CONTRACTS)
         site.pin()

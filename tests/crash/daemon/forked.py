@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from kblockd.cli.kblockd import kblockd
 from tests.harness import ROOT, Site
 
 
@@ -102,6 +105,19 @@ class ForkedSite(Site):
             site.kill()
             nursery.close()
             shutil.rmtree(folder, ignore_errors=True)
+
+    def configure(self, upstream_url: str, **changes: Any) -> None:
+        """As ``Site.configure``, without the policy's own tests: they would run at each of some hundred starts."""
+        super().configure(upstream_url, **changes)
+        for tests in (self.config.parent / "policy").glob("*_test.rego"):
+            tests.unlink()
+
+    def command(self, *arguments: str, check: bool = True) -> str:
+        """As ``Site.command``, in this process."""
+        done = CliRunner().invoke(kblockd, arguments)
+        if check and done.exit_code != 0:
+            raise RuntimeError(f"{' '.join(arguments)}: exit {done.exit_code}\n{done.output}") from done.exception
+        return done.stdout
 
     def start(
         self,

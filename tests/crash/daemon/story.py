@@ -10,9 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from click.testing import CliRunner
-
-from kblockd.cli.kblockd import kblockd
 from kblockd.client import Answer, ApprovalPending, Call, Completed, InProgress, Unavailable, UpstreamError
 from kblockd.domain.outcome import ApprovalView
 from kblockd.domain.records import Record, RecordType, read
@@ -85,9 +82,8 @@ class World:
             file = self.site.folder / f"checkpoint-{number}"
             file.write_text(note)
             files += ["--checkpoint", str(file)]
-        done = CliRunner().invoke(kblockd, ["ledger", "verify", *files, "--config", str(self.site.config)])
-        assert done.exit_code == 0, done.output
-        assert "\nverified" in done.output
+        said = self.site.command("ledger", "verify", *files, "--config", str(self.site.config))
+        assert said.endswith("\nverified\n"), said
         self._check_growth()
 
     def _check_growth(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -96,6 +97,42 @@ def test_idm_18_a_refused_connection_is_attempted_again_after_a_death(world: Wor
     world.check_ledger()
 
 
+def test_out_08_a_death_while_the_upstream_is_being_called(world: World) -> None:
+    """OUT-08: it has acted and still thinks about its answer; the next life looks it up and does not call (R462)."""
+    world.site.start()
+    world.keep_checkpoint()
+    world.payments.control(stall_seconds=30.0)
+    story = Story.new(world)
+    with story.running() as answer:
+        while not world.effects(story.order):
+            time.sleep(0.01)
+        world.site.kill()
+        assert isinstance(answer.exception(60), Unavailable)
+    world.payments.control(stall_seconds=0.0)
+    world.site.start()
+    story.check_completed(story.finish())
+    assert [record.type for record in story.records()].count(RecordType.SENT) == 1
+    world.check_ledger()
+
+
+def test_ver_01_a_call_that_acts_after_the_death(world: World) -> None:
+    """VER-01, OUT-08: sent, not acted on yet, the daemon dies. "Not found" counts only when it has become final, and
+    the wait for that begins anew: the effect lands meanwhile, and nothing is sent a second time (R194)."""
+    world.site.start()
+    world.keep_checkpoint()
+    world.payments.control(stall_before_seconds=2.0)
+    story = Story.new(world, "late")
+    with story.running() as answer:
+        story.wait_for(RecordType.SENT)
+        time.sleep(0.5)  # the request is out by now; whichever way it is, one effect must come of it
+        world.site.kill()
+        assert isinstance(answer.exception(60), Unavailable)
+    world.site.start()
+    story.check_completed(story.finish())
+    world.payments.control(stall_before_seconds=0.0)
+    world.check_ledger()
+
+
 def test_rec_06_seven_deaths_of_one_execution(world: World) -> None:
     """REC-06: each start gets a little further, through an absence, another attempt and a lost answer; one effect."""
     deaths = [
@@ -145,6 +182,48 @@ def test_rec_10_what_is_held_stays_held(world: World, failpoint: str) -> None:
         story.answered = None
         story.check_completed(agent.execute(story.call))
         assert isinstance(agent.execute(call(story.order, "twin-of-" + story.order)), ApprovalPending)
+    world.check_ledger()
+
+
+@pytest.mark.parametrize("place", ["written", "headed"])
+def test_rec_10_a_death_while_an_operator_resolves(world: World, place: str) -> None:
+    """REC-10: the finding is on disk with its seal or not at all; whoever asks again gets a clear answer (R499)."""
+    world.site.start(f"16.seal:{place}=kill@2")
+    world.keep_checkpoint()
+    world.payments.control(list_lag_seconds=600.0)
+    story = Story.new(world)
+    story.tell()
+    world.payments.control(list_lag_seconds=0.0)
+    assert isinstance(story.answered, Held)
+    execution_id, story.answered = story.answered.execution_id, None
+    with world.site.client("operator") as operator:
+        with pytest.raises(Unavailable):
+            operator.resolve(execution_id, Finding.PRESENT, "seen in the provider's books")
+        assert world.site.wait_dead() == -signal.SIGKILL
+        world.site.start()
+        if isinstance(operator.get(execution_id=execution_id).answer, Held):
+            operator.resolve(execution_id, Finding.PRESENT, "seen in the provider's books")
+    story.check_completed(story.finish())
+    resolved = [record.type for record in story.records()].count(RecordType.RESOLVED)
+    assert resolved == 1
+    world.check_ledger()
+
+
+def test_rec_04_everybody_asks_at_the_start(world: World) -> None:
+    """REC-04, IDM-09: the start's reconciliation and thirty repeats of the caller meet; one run, one answer for all."""
+    world.site.start("11.dispatch:after=kill")
+    world.keep_checkpoint()
+    story = Story.new(world)
+    story.tell_until_death()
+    world.site.start()
+    with world.site.client() as agent, ThreadPoolExecutor(30) as threads:
+        answers = list(threads.map(lambda _: agent.execute(story.call), range(30)))
+    assert {type(answer) for answer in answers} == {Completed}
+    assert len({answer.result_dsse for answer in answers}) == 1
+    story.check_completed(answers[0])
+    records = [record.type for record in story.records()]
+    assert records.count(RecordType.SENT) == records.count(RecordType.ATTEMPT_OUTCOME) == 1
+    assert records.count(RecordType.SEALED) == 1
     world.check_ledger()
 
 

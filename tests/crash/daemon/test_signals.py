@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import grpc
 import pytest
 
-from kblockd.client import Answer, CallError, Completed, Unavailable
+from kblockd.client import Answer, CallError, Completed, Unavailable, exchanges
 from kblockd.domain.records import Record, RecordType
 from kblockd.watchdog import EXIT_STALLED
 from tests.crash.daemon.story import Story, World
 from tests.harness import SHORT_CLOCKS
 
 PAST_THE_LEASE = SHORT_CLOCKS["lease_ttl_seconds"] + 0.5
+_POLICY = {
+    "maxAttempts": 5,
+    "initialBackoff": "2s",
+    "maxBackoff": "4s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+REPEATING = (
+    ("grpc.enable_retries", 1),
+    ("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": _POLICY}]})),
+    ("grpc.service_config_disable_resolution", 1),
+    ("grpc.default_authority", "localhost"),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
 
 
 def paused_past_its_lease(world: World) -> None:
@@ -168,3 +187,42 @@ def _wait_for_effects(world: World, stories: list[Story]) -> None:
     while not all(world.effects(story.order) for story in stories):
         assert time.monotonic() < limit, "the calls do not reach the upstream"
         time.sleep(0.02)
+
+
+def test_rpc_10_a_daemon_that_is_busy_for_a_moment_is_not_away(world: World) -> None:
+    """RPC-10: a new caller meets a daemon that does not run for a second; it is waited for, nothing is "unknown"."""
+    world.site.start()
+    world.keep_checkpoint()
+    daemon = world.site.process
+    assert daemon is not None
+    story = Story.new(world)
+    daemon.send_signal(signal.SIGSTOP)
+    threading.Timer(1.0, os.kill, [daemon.pid, signal.SIGCONT]).start()
+    story.tell()
+    assert story.answered is not None
+    story.check_completed(story.answered)
+
+
+def test_rpc_06_a_client_library_that_repeats_by_itself(world: World) -> None:
+    """RPC-06: the channel's retry policy sends the call again to the next life of the daemon; it joins the first."""
+    world.site.start("12.classify:before=kill")
+    world.keep_checkpoint()
+    story = Story.new(world)
+    with world.site.client() as agent:
+        story.pending = agent.execute(story.call)
+        story.approve()
+    exchange = exchanges.execute(story.call, wait=30.0, margin=30.0)
+    with grpc.insecure_channel(f"unix:{world.site.socket('agent')}", options=REPEATING) as channel:
+        behaviour: Any = channel.unary_unary(
+            exchange.path,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=exchange.response.FromString,
+        )
+        waiting = behaviour.future(exchange.request, timeout=60.0)
+        assert world.site.wait_dead() == -signal.SIGKILL
+        world.site.start()
+        answer = exchange.read(waiting.result())
+    assert answer.replayed
+    story.check_completed(answer)
+    assert [record.type for record in story.records()].count(RecordType.SENT) == 1
+    world.check_ledger()

@@ -72,7 +72,7 @@ class Disk:
         self.fault_file = notes / "fault"
         self._notes = notes
         self._shim = shim
-        self._restart()
+        self.begin()
 
     def environment(self, *, writes: bool = False) -> dict[str, str]:
         """For a process whose calls are to be noted; the library is loaded at its start, the rest may be set later."""
@@ -105,7 +105,7 @@ class Disk:
         names, sizes, created = _replay(self.events(), self._before)
         lost = self._cut_files(sizes, created, tail, random.Random(seed))
         undone = self._undo(names)
-        self._restart()
+        self.begin()
         return Loss(lost, undone)
 
     def _cut_files(self, sizes: dict[int, int], created: set[int], tail: Tail, chance: random.Random) -> int:
@@ -158,11 +158,11 @@ class Disk:
             if name.kept != "-":
                 os.link(kept, target)
 
-    def _restart(self) -> None:
+    def begin(self) -> None:
+        """Begins anew: whatever is in the folder now is what the disk holds."""
         shutil.rmtree(self._notes, ignore_errors=True)
         for folder in (self._notes / "kept", self._notes / "content"):
             folder.mkdir(parents=True)
-        # What is there when the power comes back is what the disk holds.
         self._before: dict[int, int] = {}
         for path in self.root.rglob("*"):
             if path.is_file() and not path.is_symlink():

@@ -68,7 +68,7 @@ def powered_world(shim: Path, mutant: str = "") -> Iterator[tuple[World, Disk]]:
         with PaymentsServer.start(folder) as payments:
             site.configure(payments.url, contracts=CONTRACTS)
             site.pin()
-            site.disk.cut()  # keys and folders were made by others: they count as durable
+            site.disk.begin()  # keys and folders were made by others: they count as durable
             yield World(site, payments), site.disk
     finally:
         site.kill()

@@ -118,5 +118,5 @@ def test_led_01_without_a_sync_the_same_test_fails(shim: Path, mutant: str) -> N
         world.site.start()
         with pytest.raises((RuntimeError, AssertionError, Unavailable)) as failed:
             die_and_survive(world, disk, MUTATED[mutant], Tail.GONE)
-        assert "refuses to start" in world.site.said() or isinstance(failed.value, AssertionError)
-        assert "store" in world.site.said()
+        # Refused with the numbers; or, with every name gone, a new ledger that knows nothing of what was acknowledged.
+        assert "refuses to start" in str(failed.value) or isinstance(failed.value, AssertionError)

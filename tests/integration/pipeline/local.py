@@ -11,10 +11,9 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import uvloop
 from click.testing import CliRunner
 
 from kblockd.cli.kblockd import kblockd
@@ -25,7 +24,9 @@ from kblockd.domain.clock import parse_rfc3339
 from tests.harness import Site, approve, refund_contract
 from tests.upstreams.payments import PaymentsServer
 
-LONG_LEASE = {"lease_ttl_seconds": 30}  # the watchdog would end the test process with the daemon's loop
+# The watchdog would end the test process with the daemon's loop, and approvals that nobody gives must not expire under
+# the tests that come later.
+LONG_LEASE = {"lease_ttl_seconds": 30, "approval_ttl_seconds": 600}
 PEOPLE = [
     ("chief", "person:chief", ["finance"]),
     ("deputy", "person:lead", ["finance"]),  # another account of the lead
@@ -56,7 +57,7 @@ class LocalSite(Site):
         assert not environment
         opened = threading.Event()
         self._failure = None
-        self._thread = threading.Thread(target=lambda: uvloop.run(self._serve(opened)), name="kblockd")
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(opened)), name="kblockd")
         self._thread.start()
         opened.wait(60)
         if self._failure is not None:
@@ -248,12 +249,28 @@ def since(site: LocalSite, index: int) -> list[dict[str, Any]]:
     return [record for record in found if record.get("v") == "kblockd.record/1"]
 
 
+def news(site: LocalSite, index: int) -> list[dict[str, Any]]:
+    """As ``since``, without what an earlier test may still leave behind: answers to calls that it abandoned."""
+    return [r for r in since(site, index) if not (r["type"] == "attempt.outcome" and r["body"]["late"])]
+
+
 def size(site: LocalSite) -> int:
-    """Records in the ledger now."""
+    """Records in the ledger, once what rides along with an earlier answer has been written."""
     assert site.daemon is not None
-    return site.daemon.parts.store.size()
+    before, now = -1, site.daemon.parts.store.size()
+    while now != before:
+        time.sleep(0.1)
+        before, now = now, site.daemon.parts.store.size()
+    return now
 
 
 def effects(pay: PaymentsServer, order_id: str) -> list[dict[str, Any]]:
     """What really happened to an order."""
     return [effect for effect in pay.effects() if effect["order_id"] == order_id]
+
+
+def raw_files(site: LocalSite) -> Iterator[tuple[str, bytes]]:
+    """Every file of a stopped daemon's data directory but its keys, and its log."""
+    for file in [*site.data.rglob("*"), site.log]:
+        if file.is_file() and "keys" not in file.parts:
+            yield str(file), file.read_bytes()

@@ -21,6 +21,8 @@ class ShopApp:
         self.refunds: list[dict[str, Any]] = []
         self.answers: dict[str, Callable[[dict[str, Any]], Reply]] = {}
         self.faults: dict[str, Callable[[], Reply]] = {}  # path to the answer that replaces the good one
+        self.orders: dict[str, dict[str, Any]] = {}  # what is said of an order besides
+        self.unpaid: set[str] = set()
         self.hidden = False  # the lookup finds nothing
         self.done = threading.Event()  # accepted operations have ended
 
@@ -65,10 +67,11 @@ class ShopApp:
     def _order(self, order_id: str) -> dict[str, Any]:
         found = self.of(order_id)
         return {
+            **self.orders.get(order_id, {}),
             "order_id": order_id,
             "exists": True,
             "version": 1 + len(found),
-            "status": "paid" if not found else "refunded",
+            "status": "refunded" if found else "open" if order_id in self.unpaid else "paid",
             "amount": "100.00",
             "currency": "EUR",
             "refunded": "0.00" if not found else "100.00",
@@ -99,6 +102,7 @@ class Shop(MisbehavingServer):
         self.shop.faults.clear()
         self.shop.answers.clear()
         self.shop.done.clear()
+        self.shop.unpaid.clear()
         self._released.clear()
 
     def _handle(self, stream: Any, request: Request) -> bool:

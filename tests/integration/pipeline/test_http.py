@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from kblockd.client.answers import Completed, Held, UpstreamError
-from kblockd.client.errors import FailedPrecondition
+from kblockd.client.answers import Answer, Completed, Held, UpstreamError
+from kblockd.client.errors import Aborted, FailedPrecondition, Unavailable
+from kblockd.domain import rows
+from kblockd.domain.outcome import Finding
 from tests.harness import approve
 from tests.integration.pipeline import shop as shops
 from tests.integration.pipeline.local import (
@@ -19,9 +21,11 @@ from tests.integration.pipeline.local import (
     body,
     in_background,
     order,
+    raw_files,
     records,
     refund_in,
     run_approved,
+    since,
     statement,
     types,
     until,
@@ -294,3 +298,135 @@ def test_a_late_answer_decides_the_reconciliation(shop_site: LocalSite, shop: Sh
         (1, True, "completed_unverified"),
     ]
     assert body(shop_site, done.execution_id, "finding.reconciled")["by"] == "late_answer"
+
+
+def test_r080_a_precondition_that_is_met_later_lets_the_approved_action_run(shop_site: LocalSite, shop: Shop) -> None:
+    """R079, R080, R087, R105: refused, approval not used; fixed in time it runs, with the same approval."""
+    mine = order()
+    shop.shop.unpaid.add(mine)
+    call = refund_in("shop", mine, key=mine)
+    pending = ask(shop_site, call)
+    approve(shop_site, pending.approval_id)
+    with shop_site.client() as agent:
+        with pytest.raises(FailedPrecondition) as refused:
+            agent.execute(call)
+        assert (refused.value.reason, refused.value.consumed) == ("PRECONDITION_FAILED", False)
+        assert agent.get(execution_id=pending.execution_id).answer.state == "approved"
+        shop.shop.unpaid.clear()
+        done = agent.execute(call)
+    assert isinstance(done, Completed)
+    assert types(shop_site, done.execution_id).count("approval.requested") == 1
+    assert posts(shop, mine) == 1
+
+
+def test_r077_a_credential_that_cannot_be_read_consumes_nothing(shop_site: LocalSite, shop: Shop) -> None:
+    """R077, R079, R080: found out before the consumption, and named without its value."""
+    mine = order()
+    call = refund_in("shop", mine, key=mine)
+    approve(shop_site, ask(shop_site, call).approval_id)
+    secret = shop_site.folder / "write"
+    secret.rename(shop_site.folder / "away")
+    try:
+        with shop_site.client() as agent, pytest.raises(FailedPrecondition) as refused:
+            agent.execute(call)
+    finally:
+        (shop_site.folder / "away").rename(secret)
+    assert (refused.value.reason, refused.value.consumed) == ("PREFLIGHT_FAILED", False)
+    assert WRITE not in str(refused.value)
+    with shop_site.client() as agent:
+        assert isinstance(agent.execute(call), Completed)
+    assert posts(shop, mine) == 1
+
+
+def test_r083_a_target_that_cannot_be_read_consumes_nothing(shop_site: LocalSite, shop: Shop) -> None:
+    """R083, R080: no evidence is no evidence; UNAVAILABLE, and it runs when the authority answers again."""
+    mine = order()
+    call = refund_in("shop", mine, key=mine)
+    approve(shop_site, ask(shop_site, call).approval_id)
+    shop.shop.faults[f"/orders/{mine}"] = lambda: said(500, {"status": "paid"})
+    with shop_site.client() as agent:
+        with pytest.raises(Unavailable) as refused:
+            agent.execute(call)
+        assert (refused.value.reason, refused.value.consumed) == ("UPSTREAM_UNAVAILABLE", False)
+        shop.well()
+        assert isinstance(agent.execute(call), Completed)
+    assert posts(shop, mine) == 1
+
+
+def test_credentials_stay_where_they_belong(shop_site: LocalSite, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """R177, R631, R527: an upstream that repeats the credential in its answer does not get it into output, ledger,
+    store or log; the reads never see the write identity."""
+    mine = order()
+    shop.mode = Mode.ECHO_CREDENTIAL
+    shop.shop.answers[mine] = lambda row: said(
+        201, {"ok": True, "refund_id": f"echo {WRITE}", "status": WRITE, "more": [WRITE.upper(), READ]}
+    )
+    done = run_approved(shop_site, refund_in("shop", mine, key=mine))
+    assert isinstance(done, Completed)
+    assert WRITE not in json.dumps(done.output)
+    assert "write-5tzq" not in json.dumps(since(shop_site, 0))
+    assert "write-5tzq" not in caplog.text
+    shop_site.stop()
+    try:
+        assert [name for name, data in raw_files(shop_site) if b"write-5tzq" in data] == []
+    finally:
+        shop_site.start()
+    reads = [r for r in shop.requests if r.method == "GET" and mine in r.target]
+    assert {r.headers.get("authorization") for r in reads} == {READ}
+
+
+def test_out_04_an_oversized_answer_is_no_failure(shop_site: LocalSite, shop: Shop) -> None:
+    """OUT-04, C26, R181: too large to keep is not "failed before": unknown, looked up, proved."""
+    mine = order()
+    shop.shop.answers[mine] = lambda row: said(201, {"ok": True, "refund_id": "x" * (3 << 20)})
+    done = run_approved(shop_site, refund_in("shop", mine, key=mine))
+    assert isinstance(done, Completed)
+    assert (done.result_class, posts(shop, mine)) == ("completed_verified", 1)
+    assert done.detail.startswith("RESPONSE_TOO_LARGE")
+
+
+def _held(site: LocalSite, shop: Shop, order_id: str) -> Answer:
+    """A call whose request was read and dropped without effect, and that nothing can prove."""
+    shop.mode = Mode.DROP_BEFORE_EFFECT
+    held = run_approved(site, refund_in("blind", order_id, key=order()))
+    shop.mode = Mode.OK
+    assert isinstance(held, Held)
+    return held
+
+
+def test_c10_a_second_disposition_frees_nobody_elses_guard(shop_site: LocalSite, shop: Shop) -> None:
+    """C10: once freed, the twin may be another execution's; what is said later of the first one leaves it alone."""
+    mine = order()
+    with shop_site.client("operator") as operator, shop_site.client() as agent:
+        first = _held(shop_site, shop, mine)
+        operator.resolve(first.execution_id, Finding.UNPROVABLE, "nobody knows")
+        operator.resolve(first.execution_id, Finding.ABSENT, "it is not there")
+        second = _held(shop_site, shop, mine)
+        operator.resolve(first.execution_id, Finding.ABSENT, "looked once more")
+        with pytest.raises(FailedPrecondition) as twin:
+            agent.execute(refund_in("blind", mine, key=order()))
+    assert (twin.value.reason, twin.value.execution_id) == ("TWIN_UNRESOLVED", second.execution_id)
+
+
+def test_c20_who_resolves_one_action_does_not_unlock_anothers_target(shop_site: LocalSite, shop: Shop) -> None:
+    """C20, R164: a manual hold gives the target up; another action takes it; sealing the first leaves it locked."""
+    mine = order()
+    first = _held(shop_site, shop, mine)
+    second = refund_in("final-late", mine, key=order(), amount="5.00")
+    third = refund_in("shop", mine, key=order(), amount="7.00")
+    for call in (second, third):
+        approve(shop_site, ask(shop_site, call).approval_id)
+    shop.mode, shop.shop.hidden = Mode.LATE, True
+    running = in_background(shop_site, second)
+    until(lambda: posts(shop, mine) == 2)
+    with shop_site.client("operator") as operator, shop_site.client() as agent:
+        operator.resolve(first.execution_id, Finding.ABSENT, "it is not there")
+        target = rows.target("acme", "shop", "order", mine)
+        locked = shop_site.run(shop_site.daemon.parts.store.get(target))
+        with pytest.raises(Aborted) as busy:
+            agent.execute(third)
+    shop.release()
+    running.join(60)
+    assert locked is not None
+    assert busy.value.reason == "TARGET_BUSY"
+    assert shop_site.run(shop_site.daemon.parts.store.get(target)) is None

@@ -21,9 +21,9 @@ from tests.integration.pipeline.local import (
     ask,
     body,
     effects,
+    news,
     order,
     run_approved,
-    since,
     size,
     types,
     until,
@@ -92,7 +92,7 @@ def test_a_pin_that_differs_names_its_field(site: LocalSite, pin: dict[str, Any]
     error = refused(site, refund(mine, key=mine, **pin), "PIN_MISMATCH")
     assert isinstance(error, FailedPrecondition)
     assert field in str(error)
-    until(lambda: [r["type"] for r in since(site, before)] == ["call.refused"])
+    until(lambda: [r["type"] for r in news(site, before)] == ["call.refused"])
     with site.client() as agent, pytest.raises(NotFound):
         agent.get(caller_key=mine)
 
@@ -165,7 +165,7 @@ def test_a_precondition_that_does_not_hold_consumes_nothing(site: LocalSite, pay
     error = refused(site, refund(mine, key=mine), "PRECONDITION_FAILED")
     assert "NOT_REFUNDABLE" in str(error)
     assert state(site, pending.execution_id) == "approved"
-    until(lambda: [r["type"] for r in since(site, before)] == ["call.refused"])  # once, and nothing else
+    until(lambda: [r["type"] for r in news(site, before)] == ["call.refused"])  # once, and nothing else
     assert effects(pay, mine) == []
 
 
@@ -175,7 +175,7 @@ def test_mcp_13_a_definition_that_changed_before_the_decision_asks_nobody(site: 
     before = size(site)
     pay.control(swap_definition="It may also close the account.")
     refused(site, refund(mine, key=mine), "TOOL_CHANGED")
-    until(lambda: [r["type"] for r in since(site, before)] == ["call.refused"])
+    until(lambda: [r["type"] for r in news(site, before)] == ["call.refused"])
     pay.control(swap_definition="")
     assert ask(site, refund(mine, key=mine)).state == "pending_approval"  # the key is free
 
@@ -278,6 +278,42 @@ def test_r112_an_approver_who_is_gone_takes_the_approval_along(own: LocalSite, p
         assert isinstance(agent.execute(refund(mine, key=mine)), Completed)
     assert types(own, pending.execution_id).count("approval.requested") == 1
     assert len(effects(pay, mine)) == 1
+
+
+def test_r144_a_requester_who_is_gone_gets_nothing_and_runs_nothing(own: LocalSite, pay: PaymentsServer) -> None:
+    """R036, R112, R144: without the principal its socket is gone; what it had approved waits, and nobody else can run
+    it; a key belongs to the agent that used it."""
+    mine, done = order(), order()
+    with own.client("other") as other:
+        pending = other.execute(refund(mine, key=mine))
+        approve(own, other.execute(refund(done, key=done)).approval_id)
+        stored = other.execute(refund(done, key=done))
+        assert isinstance(stored, Completed)
+    approve(own, pending.approval_id)
+    whole = own.config.read_text()
+
+    def without_other(document: dict[str, Any]) -> None:
+        document["principals"] = [p for p in document["principals"] if p["id"] != "local:other"]
+        document["listeners"] = [one for one in document["listeners"] if one["principal"] != "local:other"]
+
+    own.rewrite(without_other)
+    own.restart()
+    try:
+        for key in (mine, done):
+            with own.client("other") as other, pytest.raises(CallError):
+                other.execute(refund(key, key=key))
+        assert not own.socket("other").exists()
+        with own.client() as agent, pytest.raises(NotFound):
+            agent.get(execution_id=pending.execution_id)
+        with own.client("operator") as operator:
+            assert operator.get(execution_id=pending.execution_id).answer.state == "approved"
+    finally:
+        own.config.write_text(whole)
+        own.restart()
+    with own.client("other") as other:
+        assert other.execute(refund(done, key=done)).result_dsse == stored.result_dsse
+        assert isinstance(other.execute(refund(mine, key=mine)), Completed)
+    assert (len(effects(pay, mine)), len(effects(pay, done))) == (1, 1)
 
 
 @pytest.mark.parametrize(

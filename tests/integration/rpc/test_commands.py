@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from kblockd.cli.kblockctl import kblockctl
 from kblockd.cli.kblockd import kblockd
-from tests.harness import Site
+from tests.harness import Site, refund
 from tests.upstreams.payments import PaymentsServer
 
 ARGUMENTS = json.dumps({"order_id": "A-1", "amount": "100.00", "currency": "EUR"})
@@ -123,6 +124,46 @@ def test_from_the_call_to_the_verified_receipt(
 
 
 @pytest.mark.xdist_group("commands")
+def test_a_caller_that_waits_for_its_approval_goes_on_when_it_is_given(
+    site: Site, payments: PaymentsServer, run: Run
+) -> None:
+    """R359, R361: approved is decided, although the execution waits for the identical call."""
+    call = refund("A-2", key="key-waiting")
+    with site.client() as agent:
+        pending = agent.execute(call)
+        assert run("lead", "approve", pending.approval_id, input="y\n").exit_code == 0
+        done = agent.wait_for_approval(pending, timeout_seconds=30)
+    assert (done.execution_id, done.status) == (pending.execution_id, "completed")
+    assert sum(effect["order_id"] == "A-2" for effect in payments.effects()) == 1
+
+
+@pytest.mark.xdist_group("commands")
+def test_every_stage_of_one_run_stands_once_in_the_timeline(site: Site, run: Run) -> None:
+    """One row a stage with its own time; a record's own time is told by the record after it."""
+    call = refund("A-3", key="key-timed")
+    with site.client() as agent:
+        pending = agent.execute(call)
+        assert run("lead", "approve", pending.approval_id, input="y\n").exit_code == 0
+        done = agent.execute(call)
+    events = documents(run("agent", "timeline", done.execution_id, "--json"))["events"]
+    timed = {event["name"]: event["took_microseconds"] for event in events}
+    assert all(timed[name] > 0 for name in ("consume", "mark_sent", "classify", "verify"))
+    assert (timed["decide"], timed["await_approval"], timed["seal"]) == (0, 0, 0)
+    assert sum(microseconds for event in events for _, microseconds in event["stages"]) < 60_000_000
+    lines = run("agent", "timeline", done.execution_id).stdout.splitlines()[1:]
+    stages = [number for line in lines if (number := re.search(r"\b(\d\d) [a-z]", line))]
+    assert [int(found[1]) for found in stages] == [0, 1, 2, 3, 4, 0, 1, 2, *range(5, 17)]
+
+
+@pytest.mark.xdist_group("commands")
+def test_the_ledger_verifies_beside_the_daemon_that_writes_it(site: Site, offline: Run) -> None:
+    verified = offline("ledger", "verify")
+    assert (verified.exit_code, verified.stdout.splitlines()[-1].startswith("verified")) == (0, True), verified.output
+    assert site.process is not None
+    assert (site.data / "lock").read_text() == f"{site.process.pid}\n"
+
+
+@pytest.mark.xdist_group("commands")
 def test_a_checkpoint_of_another_history_is_found(site: Site, run: Run, offline: Run, tmp_path: Path) -> None:
     lines = run("operator", "ledger", "checkpoint").stdout.split("\n")
     lines[2] = base64.b64encode(b"\0" * 32).decode()
@@ -141,6 +182,10 @@ def test_policy_check_and_status_beside_the_daemon(offline: Run) -> None:
 
 @pytest.mark.xdist_group("commands")
 def test_upstream_pin_prints_what_is_pinned(site: Site, offline: Run) -> None:
+    to_read = offline("upstream", "pin", "payments")
+    assert "Money moves at once" in to_read.stderr
+    assert to_read.stdout.startswith("tools:\n")
+    assert "Money" not in to_read.stdout
     printed = json.loads(offline("upstream", "pin", "payments", "--json").stdout)
     pinned = json.loads((site.config.parent / "upstreams" / "payments.yaml").read_text())["tools"]
     assert {name: {"definition_sha256": tool["definition_sha256"]} for name, tool in printed.items()} == pinned

@@ -33,6 +33,7 @@ ANSWER_SECONDS = 20.0
 FORBIDDEN = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED})
 PRINCIPALS = ("agent", "other", "lead", "operator", "auditor")
 EXECUTE = "/kblock.v1.ExecutionService/Execute"
+APPROVALS = "/kblock.v1.ApprovalService"
 LIST = "/kblock.v1.ExecutionService/List"
 
 # The refund, let through without an approval and without proof, so that odd values reach every stage.
@@ -61,17 +62,19 @@ CONTRACTS = {"refund": refund_contract(), "sandbox": SANDBOX, "loose": LOOSE}
 TEXTS = (
     "", " ", "x", "\x00", "\x7f", "\x85", "a" * 257, "é" * 200, "\ud7ff", "\uffff", "\u202eevil", "A-1 ", "Ａ-1",
     "../../etc/passwd", "*", "local:agent", "local:other", "acme", "production", "demo", "payment.refund.create",
-    "demo.refund", "demo.loose", "payments", "refund", "exe_", "apr_", "kblock.envelope/1", "kblock.envelope/2", "0" * 64,
-    "{}", "%s%n", "'; drop table", "\U0001f4a9" * 64, "𝟏𝟎𝟎",
+    "demo.refund", "demo.loose", "payments", "refund", "exe_", "apr_", "kblock.envelope/1", "kblock.envelope/2",
+    "0" * 64, "{}", "%s%n", "'; drop table", "\U0001f4a9" * 64, "𝟏𝟎𝟎",
 )  # fmt: skip
 NUMBERS = (0, 1, 2, 31, 32, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**64 - 1)
 DOCUMENTS = (
-    b"", b"{}", b"[]", b"null", b"{", b"\xef\xbb\xbf{}", b"\xff", b'{"a":1,"a":2}', b'{"\\u0061":1,"a":2}', b'{"a":NaN}',
+    b"", b"{}", b"[]", b"null", b"{", b"\xef\xbb\xbf{}", b"\xff", b'{"a":1,"a":2}', b'{"\\u0061":1,"a":2}',
+    b'{"a":NaN}',
     b'{"a":1e400}', b'{"a":9007199254740993}', b'{"a":"\\ud800"}', b'{"a":-0.0,"b":1e20,"c":5e-324}', b'{"a":0.1000}',
     b'{"a":' + b"[" * 40 + b"]" * 40 + b"}", b'{"a":' + b"1" * 5000 + b"}", b'{"a":"' + b'\\"' * 5000 + b'"}',
     b'{"order_id":"o-1","x":[' + b"1e20," * 2000 + b"1]}", b'{"order_id":1e20}', b'{"order_id":true}',
     b'{"order_id":9007199254740991}', b'{"order_id":""}', b'{"order_id":"\\u0000"}', b'{"order_id":null}',
-    b'{"order_id":"o-1","amount":"100.00\\n","currency":"EUR"}', b'{"order_id":"o-1","amount":"100.00","currency":"EUR"}',
+    b'{"order_id":"o-1","amount":"100.00\\n","currency":"EUR"}',
+    b'{"order_id":"o-1","amount":"100.00","currency":"EUR"}',
     b'{"order_id":"o-2","dev.kblockd/effect-key":"mine"}', b'{"order_id":"o-3","' + b"k" * 70000 + b'":1}',
 )  # fmt: skip
 METADATA = (
@@ -91,13 +94,16 @@ class Fuzzer:
     channels: dict[str, grpc.Channel]
     codes: Counter[str] = dataclasses.field(default_factory=Counter)
     calls: int = 0
+    asked: list[bytes] = dataclasses.field(default_factory=list)
     faults: list[str] = dataclasses.field(default_factory=list)
     known: list[str] = dataclasses.field(default_factory=lambda: ["exe_0", "apr_0"])
 
     def step(self) -> None:
         """One hostile request."""
         shape = self.random.random()
-        if shape < 0.55:
+        if shape < 0.05:
+            self._approve_and_repeat()
+        elif shape < 0.55:
             self._execute(self._envelope_request())
         elif shape < 0.75:
             self._execute(self._broken(self._envelope_request()))
@@ -119,8 +125,25 @@ class Fuzzer:
         who = "agent" if self.random.random() < 0.8 else self.random.choice(PRINCIPALS)
         before = self._newest()
         code = self._call(who, EXECUTE, data)
+        if code is grpc.StatusCode.OK and who == "agent":
+            self.asked.append(data)
         if code is grpc.StatusCode.INVALID_ARGUMENT and self._newest() != before:
             self.faults.append(f"INVALID_ARGUMENT, but an execution was recorded: {data!r}")
+
+    def _approve_and_repeat(self) -> None:
+        """What waits is approved by the lead, and what was asked before is asked again: stages 5 to 16."""
+        page = approval_service_pb2.ApprovalServiceListRequest(page_size=3, states=["pending"])
+        answer = self._raw("lead", f"{APPROVALS}/List")(page.SerializeToString(), timeout=ANSWER_SECONDS)
+        for one in approval_service_pb2.ApprovalServiceListResponse.FromString(answer).approvals:
+            decision = approval_service_pb2.ApprovalServiceDecideRequest(
+                approval_id=one.approval_id,
+                action_sha256=one.action_sha256,
+                presented_sha256=one.presented_sha256,
+                verdict=approval_service_pb2.VERDICT_APPROVE,
+            )
+            self._call("lead", f"{APPROVALS}/Decide", decision.SerializeToString())
+        for data in self.asked[-5:]:
+            self._call("agent", EXECUTE, data)
 
     def _newest(self) -> str:
         request = execution_service_pb2.ExecutionServiceListRequest(page_size=1)
@@ -182,7 +205,7 @@ class Fuzzer:
         )
         if self.random.random() < 0.5:
             envelope.caller_key = f"k-{self.random.randrange(30)}"
-        for _ in range(self.random.randint(0, 3)):
+        for _ in range(self.random.choice((0, 1, 1, 1, 2, 3))):
             self.random.choice(MUTATIONS)(self, envelope)
         request = execution_service_pb2.ExecutionServiceExecuteRequest(envelope=envelope)
         if self.random.random() < 0.8:
@@ -363,7 +386,7 @@ def main(arguments: list[str]) -> int:
         alive = site.process is not None and site.process.poll() is None
         said = site.said()
         code = site.stop() if alive else 1
-        verified = site.command("ledger", "verify", "--data-dir", str(site.data), check=False) if alive else ""
+        verified = site.command("ledger", "verify", "--config", str(site.config), check=False) if alive else ""
     print(f"{fuzzer.calls} calls: {dict(fuzzer.codes)}")
     print(verified.strip())
     for fault in fuzzer.faults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,11 +11,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from kblockd.cli import timeline
 from kblockd.cli.kblockctl import kblockctl
 from kblockd.domain import errors
 from kblockd.domain.errors import Reason
-from kblockd.domain.outcome import CallStatus, Finding
-from tests.unit.rpc.fakes import AGENT, APPROVAL, COMPLETED, HEX, LEAD, OPERATOR, PENDING, Daemon, in_thread
+from kblockd.domain.outcome import CallStatus, Finding, StageEvent
+from tests.unit.rpc.fakes import AGENT, APPROVAL, COMPLETED, EVENTS, HEX, LEAD, OPERATOR, PENDING, Daemon, in_thread
 
 EXECUTE = ("execute", "payment.refund.create", "-e", "production", "-t", "A-1", "--key", "key-1", "-j", '{"a": "1"}')
 HOSTILE = '\x1b[2J\x1b]0;owned\x07 "ok" [bold]\u202egnp.exe\u200b\r\n'
@@ -90,7 +92,7 @@ def test_arguments_come_from_stdin_too_and_are_checked(daemon: Daemon, run: Run)
 def test_execute_waits_for_an_approval_and_goes_on(daemon: Daemon, run: Run) -> None:
     """R361."""
     daemon.executions.answers = [PENDING, COMPLETED]
-    daemon.executions.stored = replace(PENDING, status=CallStatus.IN_PROGRESS, state="approved")
+    daemon.executions.stored = replace(PENDING, state="approved")  # as the daemon answers: pending until it runs
     done = run(*EXECUTE, "--approval-wait", "20")
     assert done.exit_code == 0
     assert "waiting for approval appr_1" in done.stderr
@@ -122,6 +124,12 @@ def test_no_answer_names_the_key_to_repeat_with(daemon: Daemon, run: Run, tmp_pa
     assert "--key key-1" in shown.stderr
     document = json.loads(run(*EXECUTE, "--json").stdout)
     assert (document["outcome_unknown"], document["key"]) == (True, "key-1")
+
+
+def test_a_read_that_reaches_nobody_says_where_to_look(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "agent.sock").unlink()
+    shown = run("list")
+    assert (shown.exit_code, "--socket is right" in shown.stderr) == (1, True)
 
 
 def test_foreign_text_never_drives_the_terminal(daemon: Daemon, run: Run) -> None:
@@ -159,37 +167,99 @@ def test_get_by_id_and_by_key(daemon: Daemon, run: Run) -> None:
 def test_list(daemon: Daemon, run: Run) -> None:
     shown = run("list", "--state", "held", "--limit", "5")
     lines = shown.stdout.splitlines()
-    assert lines[0].split() == ["execution", "status", "state", "result", "code", "approval"]
-    assert lines[1].split() == ["exec_1", "completed", "succeeded", "completed_verified", "appr_1"]
+    assert lines[0].split() == ["execution", "status", "state", "/", "result", "code", "approval"]
+    assert [line.split() for line in lines[1:3]] == [
+        ["exec_1", "completed", "succeeded"],
+        ["completed_verified", "appr_1"],
+    ]
     assert "more: --page-token next" in shown.stderr
     assert daemon.executions.asked[0][2:] == (5, "", ("held",))
     assert run("list", "--state", "asleep").exit_code == 2
 
 
 TIMELINE = """\
-at          stage             took                            record              index  code
-            00 authenticate  12 µs  ▏
-            01 admit        340 µs  ▏
-            02 replay        25 µs  ▏
-+0.000 s    03 decide       1.5 ms  ▏                         execution.proposed  3
-+2.000 s    09 consume        4 ms  ▏                         execution.claimed   9
-+3.000 s    12 classify      1.2 s  ████████████████████████  attempt.outcome     12     UPSTREAM_TIMEOUT
+at stage took record # code
+00 authenticate 12 µs ▏
+01 admit 340 µs ▏
+02 replay 25 µs ▏
++0.000 s 03 decide execution.proposed 3
+05 preflight 9 ms ▏
++2.000 s 09 consume 4 ms ▏ execution.claimed 9
+11 dispatch 1.2 s ████████████████████████
++3.000 s 12 classify attempt.outcome 12 UPSTREAM_TIMEOUT
 """
+START = dt.datetime(2026, 11, 29, 12, tzinfo=dt.UTC)
 
 
-def test_the_timeline_shows_stages_durations_and_bars(run: Run) -> None:
+def event(index: int, stage: int, *stages: tuple[int, int], code: str = "") -> StageEvent:
+    at = START + dt.timedelta(milliseconds=index)
+    return StageEvent(index, stage, "", at, 0, "some.record", code, stages)
+
+
+def test_the_timeline_shows_stages_durations_and_bars(daemon: Daemon, run: Run) -> None:
     """MET: the stages of one execution, on one screen."""
+    first, second, third = daemon.executions.events
+    daemon.executions.events = [
+        first,
+        replace(second, stages=((5, 9_000),)),
+        replace(third, stages=((9, 4_000), (11, 1_200_000))),
+    ]
     shown = [line.split() for line in run("timeline", "exec_1").stdout.splitlines()]
     assert shown == [line.split() for line in TIMELINE.splitlines()]
     events = json.loads(run("timeline", "exec_1", "--json").stdout)["events"]
-    assert [event["took_microseconds"] for event in events] == [1500, 4000, 1_200_000]
+    assert [event["stages"] for event in events][1:] == [[[5, 9_000]], [[9, 4_000], [11, 1_200_000]]]
+
+
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_the_timeline_cuts_codes_and_never_wraps(daemon: Daemon, run: Run, width: int) -> None:
+    long = "A_VERY_LONG_CODE_THAT_FITS_NOWHERE_" * 4
+    daemon.executions.events = [
+        replace(one, record_type="approval.requested", code=long, stages=((0, 1), (9, 5))) for one in EVENTS
+    ]
+    environment = {"KBLOCKD_SOCKET": f"{daemon.folder}/agent.sock", "COLUMNS": str(max(width, 76)), "NO_COLOR": "1"}
+    lines = CliRunner().invoke(kblockctl, ["timeline", "exec_1"], env=environment).stdout.splitlines()
+    assert len(lines) == 1 + len(timeline.steps(daemon.executions.events))
+    assert max(map(len, lines)) <= max(width, 76)
+    assert sum("…" in line for line in lines) == len(EVENTS)
+
+
+def test_a_stage_stands_once_for_each_time_that_it_ran() -> None:
+    """Another attempt and a life after a kill repeat stages, in order; a killed stage's time stays unknown."""
+    events = [
+        event(1, 9, (5, 50), (8, 80)),  # consumed, then killed
+        event(2, 10, (5, 51), (8, 81), (9, 91)),  # back in at 5 (9r): consume runs, and writes nothing
+        event(3, 12, (10, 100), (11, 110)),
+        event(4, 13, (12, 120)),
+        event(5, 13),  # two records of one stage
+        event(6, 10, (13, 130), (15, 150), (5, 52), (9, 92)),  # another attempt
+        event(7, 16, (10, 101)),
+    ]
+    assert [(step.stage, step.took, step.event and step.event.ledger_index) for step in timeline.steps(events)] == [
+        (5, 50, None), (8, 80, None), (9, None, 1),
+        (5, 51, None), (8, 81, None), (9, 91, None), (10, 100, 2), (11, 110, None), (12, 120, 3), (13, 130, 4),
+        (13, None, 5), (15, 150, None), (5, 52, None), (9, 92, None), (10, 101, 6), (16, None, 7),
+    ]  # fmt: skip
+
+
+def test_lists_never_cut_an_id(daemon: Daemon, run: Run) -> None:
+    """What is listed can be pasted into the next command, at 80 columns too."""
+    approval_id, execution_id = "apr_" + "0" * 32, "exe_" + "1" * 32
+    daemon.approvals.shown = replace(APPROVAL, approval_id=approval_id, state="approved", risk_tier="critical")
+    daemon.executions.stored = replace(COMPLETED, execution_id=execution_id, approval_id=approval_id)
+    for command, name in (("approvals", "lead"), ("list", "agent")):
+        environment = {"KBLOCKD_SOCKET": f"{daemon.folder}/{name}.sock", "COLUMNS": "80", "NO_COLOR": "1"}
+        shown = CliRunner().invoke(kblockctl, [command], env=environment).stdout
+        assert approval_id in shown
+        assert (command == "approvals") or (execution_id in shown)
+        # Nothing is wrapped either: two lines each, below the heading.
+        assert [line[:4] == "    " for line in shown.splitlines()][:3] == [False, False, True]
 
 
 def test_watch_prints_one_line_a_record(run: Run) -> None:
     lines = run("watch", "exec_1", "--after", "3").stdout.splitlines()
     assert lines == [
-        "12:00:02.123456  09 consume             4 ms  execution.claimed #9",
-        "12:00:03.123456  12 classify           1.2 s  attempt.outcome #12 UPSTREAM_TIMEOUT",
+        "12:00:02.123456  09 consume         execution.claimed #9",
+        "12:00:03.123456  12 classify        attempt.outcome #12 UPSTREAM_TIMEOUT",
     ]
     documents = [json.loads(line) for line in run("watch", "exec_1", "--json").stdout.splitlines()]
     assert [document["ledger_index"] for document in documents] == [3, 9, 12]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import stat
 import sys
 import types
@@ -86,6 +87,28 @@ def test_check_shows_what_would_start(run: Run) -> None:
     assert (document["upstreams"], document["contracts"]) == (["payments"], ["payment.refund.create in production"])
     assert any("unpinned_tools" in warning for warning in document["warnings"])
     assert "WARNING: development.unpinned_tools" in run("check").stderr
+
+
+def test_a_tool_that_nobody_reviewed_is_named_with_what_to_do(run: Run, config: Path) -> None:
+    """The shipped configuration as it stands: every tool that lacks its pin, at once, each with the next step."""
+    config.write_text(config.read_text().replace("unpinned_tools: true", "unpinned_tools: false"))
+    shown = run("check")
+    assert shown.exit_code == 1
+    faults = [line for line in shown.stderr.splitlines() if "has no reviewed definition" in line]
+    assert len(faults) == 4
+    assert all("kblockd upstream pin payments" in fault and ".yaml:" in fault for fault in faults)
+
+
+def test_an_upstream_that_does_not_answer_says_where_to_look(run: Run, config: Path) -> None:
+    """What could not be described is a comment in the block, so that pasting it stays safe."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/mcp"
+        file = config.parent / "upstreams" / "payments.yaml"
+        file.write_text(file.read_text().replace("http://127.0.0.1:9301/mcp", url))
+        shown = run("upstream", "pin", "payments")
+    assert (shown.exit_code, f"next: see that {url} serves" in shown.stderr) == (1, True)
+    assert all(line.startswith("  # ") for line in shown.stdout.splitlines()[1:])
 
 
 def test_a_fault_of_the_configuration_names_file_and_line(run: Run, config: Path) -> None:

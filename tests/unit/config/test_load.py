@@ -249,7 +249,6 @@ def test_an_upstreams_file_name_is_its_name(folder: Any) -> None:
         ("telemetry.sample_ratio", 1.5, "telemetry.sample_ratio", "less than or equal to 1"),
         ("ledger.origin", "kblockd+prod/1", "ledger.origin", "must match"),
         ("ledger.origin", "kblockd prod/1", "ledger.origin", "must match"),
-        ("policy.engine", "opa", "policy.engine", "not supported yet"),
         ("policy.engine", "cedar", "policy.engine", "'embedded'"),
         ("clocks.sweep_seconds", 241, "clocks.sweep_seconds", "240"),
         ("limits.arguments_bytes", 1048577, "limits.arguments_bytes", "1048576"),

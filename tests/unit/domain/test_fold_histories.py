@@ -21,7 +21,8 @@ from kblockd.domain import rows
 from kblockd.domain.diagram import WRITES
 from kblockd.domain.records import Record, RecordType
 from kblockd.domain.states import TERMINAL
-from tests.unit.domain.histories import Ledger, Records, configured, faults, hexdigest
+from tests.unit.domain.bodies import faults
+from tests.unit.domain.histories import Ledger, Records, configured, hexdigest
 
 EXECUTING = ("claimed", "sent", "accepted", "reconciling", "verifying", "recovering")
 CONFIGURATION = (
@@ -60,6 +61,7 @@ class Model:
     sealed: bool = False
     receipt: bool = False
     claims: int = 0
+    late: bool = False
     written: list[int] = field(default_factory=list)
 
     @property
@@ -99,6 +101,7 @@ MAKE: dict[str, Callable[[Model], Record]] = {
     "operation": lambda m: m.records.accepted(),
     "late": lambda m: m.records.outcome("completed_unverified", late=True),
     "reconciled": lambda m: m.records.reconciled(),
+    "found late": lambda m: m.records.reconciled("present", "late_answer"),
     "verified": lambda m: m.records.verified(),
     "planned": lambda m: m.records.planned(),
     "hold": lambda m: m.records.held(keep_lock=False),
@@ -131,6 +134,7 @@ FROM: dict[str, tuple[str, ...]] = {
     "not sent": ("sent",),
     "operation": ("accepted",),
     "reconciled": ("reconciling",),
+    "found late": ("reconciling",),
     "verified": ("reconciling", "verifying"),
     "planned": ("reconciling", "verifying", "recovering"),
     "hold": EXECUTING,
@@ -295,6 +299,8 @@ class Histories(RuleBasedStateMachine):
             return model.unknown
         if kind in ("approve", "approve again", "deny"):
             return model.approval == "pending"
+        if kind == "found late":
+            return model.late
         if kind == "revoke":
             return model.approval in ("pending", "approved")
         if kind == "claim":
@@ -328,6 +334,8 @@ class Histories(RuleBasedStateMachine):
                 model.approval = "used" if model.approval else ""
             case "claim again":
                 model.attempt = model.marker + 1
+            case "late":
+                model.late = True
             case "send":
                 model.marker = model.attempt
             case "hold":
@@ -421,7 +429,15 @@ def explored() -> tuple[set[str], dict[RecordType, set[str]]]:
     while paths:
         effect, path = paths.pop(0)
         _, model = replayed(effect, path)
-        place = (model.at, model.approval, len(model.owners), model.marker, model.unknown, path[-1:] == ("present",))
+        place = (
+            model.at,
+            model.approval,
+            len(model.owners),
+            model.marker,
+            model.unknown,
+            model.late,
+            path[-1:] == ("present",),
+        )
         if place in known or model.marker > 2:
             continue
         known.add(place)
@@ -439,7 +455,7 @@ def explored() -> tuple[set[str], dict[RecordType, set[str]]]:
 
 
 def test_every_kind_of_record_in_every_place_of_an_execution() -> None:
-    """R505, C6: what is legal folds and leaves every guard right, all else raises and changes nothing."""
+    """C6: what is legal folds and leaves every guard right, all else raises and changes nothing."""
     places, _ = explored()
     assert places == {"proposed", *TO.values(), "approved"}
 

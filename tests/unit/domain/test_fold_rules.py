@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import orjson
 import pytest
 
@@ -10,7 +12,8 @@ from kblockd.domain.fold import WITHOUT_ROWS, fold
 from kblockd.domain.records import VERSION, Record, RecordType
 from kblockd.domain.states import IllegalTransition, ResultClass
 from kblockd.execution.sweeper import closure
-from tests.unit.domain.histories import BODIES, Ledger, Records, configured, hexdigest
+from tests.unit.domain.bodies import BODIES
+from tests.unit.domain.histories import Ledger, Records, configured, hexdigest
 
 
 def begun(*, effect: str = "allow", name: str = "exe_1", **about: str) -> tuple[Ledger, Records]:
@@ -58,6 +61,22 @@ def test_an_execution_row_holds_what_was_decided() -> None:
     assert bound == {"execution": "exe_1", "fingerprint": hexdigest("call"), "records": [0]}
 
 
+def test_a_body_never_overwrites_what_the_fold_says() -> None:
+    """The body's ``operation`` is the action's name; one called ``state`` would be believed by nobody."""
+    ledger, made = Ledger(), Records("exe_1")
+    record = made.proposed()
+    theirs = {"state": "succeeded", "records": [7], "tenant": "other", "attempt": 9, "id": "exe_2"}
+    ledger.add(dataclasses.replace(record, body={**record.body, **theirs}))
+    row = ledger.row("execution", "exe_1")
+    assert {name: row[name] for name in theirs} == {
+        "state": "approved",
+        "records": [0],
+        "tenant": "acme",
+        "attempt": 0,
+        "id": "exe_1",
+    }
+
+
 @pytest.mark.parametrize("effect", ["deny", "require_approval"])
 def test_only_allow_and_observe_need_no_approval(effect: str) -> None:
     ledger, _ = begun(effect=effect)
@@ -101,7 +120,7 @@ def test_a_denial_counts_until_the_execution_is_rejected() -> None:
 
 
 def test_an_approval_is_used_by_one_claim() -> None:
-    """R111, R116: what was used or revoked carries no second consumption."""
+    """R111: what was used or revoked carries no second consumption."""
     ledger, made = begun(effect="require_approval")
     ledger.add(made.requested())
     ledger.add(made.decided())
@@ -136,7 +155,7 @@ def test_the_consumption_stays_the_same_through_another_attempt() -> None:
 
 
 def test_what_was_found_of_one_attempt_is_not_believed_of_the_next() -> None:
-    """C2, R186: the absence of attempt 1 must not close an attempt 2 whose answer is missing as absent."""
+    """C2, R218: the absence of attempt 1 must not close an attempt 2 whose answer is missing as absent."""
     ledger, made = absent_once()
     claimed = ledger.row("execution", "exe_1")
     assert claimed["finding"]["finding"] == "absent"
@@ -150,7 +169,7 @@ def test_what_was_found_of_one_attempt_is_not_believed_of_the_next() -> None:
 
 
 @pytest.mark.parametrize("path", ["claimed", "sent", "lost", "not_sent", "absent", "again", "sent again"])
-def test_crs_10_closure_says_what_the_records_prove(path: str) -> None:
+def test_closure_says_what_the_records_prove(path: str) -> None:
     """R460, R461: without a marker nothing was called; claimed again means that the attempt before is proved absent."""
     ledger, made = begun()
     ledger.add(made.claimed())
@@ -245,6 +264,20 @@ def test_rpc_09_a_late_answer_is_evidence_and_moves_nothing() -> None:
     after = ledger.row("execution", "exe_1")
     late = {"class": "completed_unverified", "output_sha256": hexdigest("late"), "index": index}
     assert after == {**before, "late": late, "records": [*before["records"], index]}
+
+
+def test_a_late_answer_that_decides_is_the_output() -> None:
+    """What came too late for its attempt and in time for the reconciliation is what verification reads."""
+    ledger, made = executing()
+    ledger.add(made.outcome("unknown_outcome", output=""))
+    with pytest.raises(ValueError, match="lacks 'late'"):
+        ledger.add(made.reconciled("present", "late_answer"))
+    ledger.add(made.outcome("completed_unverified", late=True, output="late"))
+    ledger.add(made.reconciled("present"))
+    assert ledger.row("execution", "exe_1")["output_sha256"] == ""
+    ledger.add(made.reconciled("present", "late_answer"))
+    row = ledger.row("execution", "exe_1")
+    assert (row["phase"], row["output_sha256"]) == ("reconciling", hexdigest("late"))
 
 
 def test_a_late_answer_needs_a_call() -> None:
@@ -373,9 +406,10 @@ def test_a_proposal_takes_no_name_that_is_taken() -> None:
 
 
 def test_the_active_key_is_the_one_that_was_added_last_and_has_not_ended() -> None:
-    """R110: the seal is conditioned on this row."""
+    """The seal is conditioned on this row."""
     ledger = Ledger()
     ledger.add(configured(RecordType.KEY_ADDED, "old"))
+    assert ledger.row("key", "old")["state"] == "active"
     ledger.add(configured(RecordType.KEY_ADDED, "new"))
     ledger.add(configured(RecordType.KEY_RETIRED, "old"))
     assert ledger.row("active_key", "result")["kid"] == "new"
@@ -406,7 +440,7 @@ def test_a_record_without_its_body_raises_and_names_what_is_missing(type_: Recor
 
 
 def test_keys_of_targets_and_counters_are_scoped() -> None:
-    """R005: one tenant's lock is not another's."""
+    """One tenant's lock and counter are not another's."""
     ledger, _ = executing()
     there = Records("exe_2", tenant="other")
     ledger.add(there.proposed(call="other tenant", deed="other tenant"))

@@ -100,7 +100,7 @@ def test_golden_vectors(tag: str, function: Callable[..., str], parts: Mapping[s
     ("tag", "function", "parts", "name"), PARTS, ids=[f"{tag}-{name}" for tag, _, _, name in PARTS]
 )
 def test_each_part_changes_it(tag: str, function: Callable[..., str], parts: Mapping[str, Any], name: str) -> None:
-    """IDM-03 (R129): two calls that differ in one part never share a key."""
+    """R129: two calls that differ in one part never share a key."""
     value = parts[name]
     other = {**value, "more": "x"} if isinstance(value, dict) else f"{value}x"
     assert function(**{**parts, name: other}) != function(**parts)
@@ -146,7 +146,7 @@ def test_r135_the_effect_key_knows_no_attempt() -> None:
 
 
 def test_c9_the_caller_key_is_scoped_and_not_part_of_the_effect_key() -> None:
-    """IDM-04: another agent's or tenant's equal key is another key; what is sent upstream does not depend on it."""
+    """Another agent's or tenant's equal key is another key; what is sent upstream does not depend on it."""
     one = keys.caller_key(**CALLER)
     assert keys.caller_key(**{**CALLER, "agent": "agent:b"}) != one != keys.caller_key(**{**CALLER, "tenant": "other"})
     assert "key" not in keys.effect_key.__annotations__

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kblockd.domain.canonical import NotCanonical
 from kblockd.domain.fold import RULES, WITHOUT_ROWS
 from kblockd.domain.records import MAX_LEAF, RECEIPT_PREDICATE, VERSION, Record, RecordType, read
-from tests.unit.domain.histories import BODIES, Records, configured, faults
+from tests.unit.domain.bodies import BODIES, faults
+from tests.unit.domain.histories import Records, configured
 
 AT = "2026-11-01T12:00:00.000000Z"
 MADE = Records("exe_1")

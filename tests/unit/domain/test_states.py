@@ -53,7 +53,7 @@ def test_only_an_executing_action_has_a_phase() -> None:
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("event", Event)
 def test_terminal_states_absorb(state: State, phase: Phase, event: Event) -> None:
-    """C6, R505: no event leaves an end."""
+    """C6: no event leaves an end."""
     with pytest.raises(IllegalTransition):
         advance((state, phase), event)
 
@@ -66,7 +66,7 @@ def test_there_is_no_dead_end_but_the_terminal_states() -> None:
     assert TRANSITIONS[(State.HELD, Phase.NONE)].keys() == {Event.RESOLVED, Event.SUCCEEDED, Event.FAILED}
 
 
-def test_crs_06_the_sweep_can_close_every_executing_action() -> None:
+def test_the_sweep_can_close_every_executing_action() -> None:
     """C3: whatever phase it stopped in, an execution can be sealed as failed."""
     for state, phase in TRANSITIONS:
         if state is State.EXECUTING:
