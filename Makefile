@@ -9,8 +9,11 @@ EVERYTHING := $(TOOLS)/npm/node_modules/@modelcontextprotocol/server-everything
 NPM := $(shell command -v npm 2>/dev/null)
 BUF_VERSION := 1.75.0
 EVERYTHING_VERSION := 2026.8.31
+OPA := $(TOOLS)/bin/opa
+GO := $(shell command -v go 2>/dev/null)
+OPA_VERSION := v1.22.3
 
-.PHONY: lock demo test lint unit bench proto tools clean
+.PHONY: demo test lint unit bench fuzz proto tools opa lock clean
 
 demo: $(STAMP)
 	$(BIN)/python -m tests.demo.run
@@ -33,12 +36,21 @@ bench: $(STAMP)
 proto: $(STAMP)
 	$(BIN)/python proto/build_stubs.py
 
-# Real counterparts from npm, kept in an ignored folder; without Node.js their tests skip with the reason.
-tools:
+# Real counterparts, kept in an ignored folder; without Node.js or Go their tests skip with the reason.
+tools: opa
 ifneq ($(NPM),)
 	@[ -x $(BUF) ] && [ -d $(EVERYTHING) ] || npm install --silent --no-audit --no-fund --prefix $(TOOLS)/npm \
 	  @bufbuild/buf@$(BUF_VERSION) @modelcontextprotocol/server-everything@$(EVERYTHING_VERSION)
 endif
+
+# The real OPA, by its module path through the ordinary Go client (about 90 s when cold).
+opa:
+ifneq ($(GO),)
+	@[ -x $(OPA) ] || GOBIN=$(CURDIR)/$(TOOLS)/bin CGO_ENABLED=0 $(GO) install github.com/open-policy-agent/opa@$(OPA_VERSION)
+endif
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.security.hostile.fuzz --seconds 120
 
 $(STAMP): .requirements.lock pyproject.toml plugins/mcp/pyproject.toml plugins/http/pyproject.toml proto/build_stubs.py $(wildcard proto/kblock/v1/*.proto)
 	@$(if $(wildcard $(BIN)/pip),true,$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \

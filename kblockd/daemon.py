@@ -23,6 +23,8 @@ import uvloop
 
 from kblockd.approvals.service import Approvals
 from kblockd.config import Configuration, ConfigurationError, load
+from kblockd.credentials import keys_passphrase
+from kblockd.decision_point import Activated, Watch, Watching, open_engine
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
 from kblockd.domain.fold import fold
@@ -30,6 +32,7 @@ from kblockd.domain.records import read
 from kblockd.evidence.errors import KeysRefused
 from kblockd.evidence.keyring import KeyRing
 from kblockd.execution.activate import Activation
+from kblockd.execution.capacity import Capacity
 from kblockd.execution.changes import Changes
 from kblockd.execution.late import LateOutcomes
 from kblockd.execution.leases import Leases
@@ -42,17 +45,14 @@ from kblockd.ledger import start as ledger_start
 from kblockd.ledger.ledger import Ledger
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.verify import verify
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.embedded import EmbeddedEngine
+from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.pool import EmbeddedLimits
-from kblockd.policy.reload import PolicyFolder
 from kblockd.rpc.identity import Listener, LoopbackListener, UnixListener
 from kblockd.rpc.server import RpcServer
 from kblockd.rpc.sockets import UnsafeSocket
 from kblockd.store.protocol import StoreFailed, StoreRefused
 from kblockd.store.rocks import RocksStore
-from kblockd.system import RandomIds, SystemClock, boot_id
+from kblockd.system import RandomIds, SystemClock, boot_id, since_boot
 from kblockd.telemetry import contract as spans
 from kblockd.telemetry.sampling import Sampling
 from kblockd.telemetry.setup import set_up_logging
@@ -63,7 +63,6 @@ from kblockd.watchdog import Watchdog
 EXIT_REFUSED = 1
 EXIT_FAILED = 75
 GRACE_SECONDS = 20.0
-POLICY_POLL_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 _TASKS: set[asyncio.Task[Any]] = set()  # asyncio keeps weak references only
 
@@ -96,7 +95,7 @@ class Daemon:
     rpc: RpcServer
     parts: Parts
     supervisor: Supervisor
-    policy: PolicyFolder
+    policy: Watch
     ending: Ending
 
 
@@ -108,6 +107,10 @@ def run(config: Path) -> int:
     except (ConfigurationError, CatalogError, KeysRefused, StoreRefused, UnsafeSocket) as refused:
         print(f"kblockd refuses to start:\n{refused}", file=sys.stderr)
         return EXIT_REFUSED
+    except StoreFailed as failed:
+        # Its reason is in the log already: the store failed under the first commits, before anything was served.
+        print(f"kblockd failed while it was starting: {failed}", file=sys.stderr)
+        return EXIT_FAILED
 
 
 async def _serve(config: Path) -> int:
@@ -142,21 +145,21 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     ids, ending = RandomIds(), Ending()
     tracing = _tracing(configuration, ids)
     stack.push_async_callback(tracing.aclose)  # after the ledger is closed: a black hole must not delay it
-    keys = KeyRing.load(configuration.data_dir / "keys")
+    keys = KeyRing.load(configuration.data_dir / "keys", passphrase=keys_passphrase(os.environ))
     failpoints = _failpoints(configuration)
     store = await _open_store(configuration, failpoints, ending)
     stack.push_async_callback(store.close)
-    clock = SystemClock(await _last_record(store))
+    clock = SystemClock(await _last_record(store), elapsed=since_boot)
     activation = Activation(store, clock)
     stack.push_async_callback(_record_stop, activation, store.incarnation)
     await _activate(configuration, activation, store, keys)
     upstreams = await stack.enter_async_context(_upstreams(configuration, clock))
-    engine = EmbeddedEngine(_policy_limits(configuration), clock, ids)
+    engine, watching = open_engine(configuration.policy, clock, ids)
     stack.push_async_callback(engine.close)
     parts = _parts(configuration, store, engine, upstreams, keys, clock, ids, failpoints)
     supervisor = Supervisor(parts, tracing.begin, tracing.finish)
     rpc = _rpc(configuration, parts, supervisor, tracing)
-    policy = _policy_folder(configuration, engine, clock, activation)
+    policy = _watch(engine, watching, activation)
     await policy.reload()
     watchdog = Watchdog(asyncio.get_running_loop(), configuration.clocks.lease_ttl_seconds)
     watchdog.start()
@@ -194,7 +197,7 @@ async def _activate(configuration: Configuration, activation: Activation, store:
 def _parts(
     configuration: Configuration,
     store: RocksStore,
-    engine: EmbeddedEngine,
+    engine: PolicyEngine,
     upstreams: Upstreams,
     keys: KeyRing,
     clock: SystemClock,
@@ -221,7 +224,7 @@ def _parts(
         clocks=clocks,
         limits=configuration.limits,
         instance=Instance(configuration.instance, version("kblockd"), boot_id(), configuration.origin),
-        free_bytes=store.free_bytes,
+        capacity=Capacity(configuration.limits, store.free_bytes),
         unpinned_tools=configuration.unpinned_tools,
     )
 
@@ -263,42 +266,26 @@ def _listeners(configuration: Configuration) -> list[Listener]:
     return found
 
 
-def _policy_limits(configuration: Configuration) -> EmbeddedLimits:
-    policy = configuration.policy
-    return EmbeddedLimits(
-        evaluate_seconds=policy.evaluate_timeout_seconds, workers=policy.workers, memory_mib=policy.memory_mib
-    )
-
-
-def _policy_folder(
-    configuration: Configuration, engine: EmbeddedEngine, clock: SystemClock, activation: Activation
-) -> PolicyFolder:
-    async def activated(bundle: Bundle) -> None:
-        await activation.policy(bundle.revision, "embedded", bundle.tests, bundle.to_json())
-        _log.info("policy revision %s is in force", bundle.revision)
+def _watch(engine: PolicyEngine, watching: Watching, activation: Activation) -> Watch:
+    async def activated(fresh: Activated) -> None:
+        await activation.policy(fresh.revision, engine.status().engine, fresh.tests, fresh.to_json())
+        _log.info("policy revision %s is in force", fresh.revision)
 
     async def refused(error: PolicyRefused) -> None:
         _log.error("policy refused, %s: %s", _standing(engine), error)
         await activation.policy_refused(error.revision, len(error.faults))
 
-    return PolicyFolder(
-        engine,
-        configuration.policy.dir,
-        clock,
-        interval_seconds=POLICY_POLL_SECONDS,
-        on_activated=activated,
-        on_refused=refused,
-    )
+    return watching(activated, refused)
 
 
-def _standing(engine: EmbeddedEngine) -> str:
+def _standing(engine: PolicyEngine) -> str:
     status = engine.status()
     return (
         f"revision {status.revision} stays in force" if status.ready else "there is none in force: every call is denied"
     )
 
 
-async def _say_serving(engine: EmbeddedEngine, rpc: RpcServer, ending: Ending) -> None:
+async def _say_serving(engine: PolicyEngine, rpc: RpcServer, ending: Ending) -> None:
     """Health follows what is true: a policy is in force, and the store has not failed."""
     while True:
         await rpc.set_serving(engine.status().ready and not (ending.failed or ending.distrusted))
@@ -306,13 +293,25 @@ async def _say_serving(engine: EmbeddedEngine, rpc: RpcServer, ending: Ending) -
 
 
 async def _verify(store: RocksStore, ending: Ending) -> None:
-    """After an unclean stop: the whole ledger against its rows and tree; a difference means NOT_SERVING."""
-    async with store.frozen() as (view, head):
-        report = await asyncio.to_thread(verify, view, fold, heads={head.size: head.root})
+    """After an unclean stop: the whole ledger against its rows and tree; a difference means NOT_SERVING and that
+    nothing is committed, so nothing is sent, any more. A ledger that cannot be verified is not one that verifies."""
+    try:
+        async with store.frozen() as (view, head):
+            report = await asyncio.to_thread(verify, view, fold, heads={head.size: head.root})
+    except StoreFailed:
+        return  # the daemon is ending
+    except Exception as error:
+        _distrust(store, ending, f"the ledger cannot be verified: {error}")
+        return
     if report.ok:
         _log.info("the ledger of %d records verifies after the unclean stop", report.size)
     else:
-        ending.distrust(f"the ledger does not verify: {report.differences[0]}")
+        _distrust(store, ending, f"the ledger does not verify, {report.faults} differences: {report.differences[0]}")
+
+
+def _distrust(store: RocksStore, ending: Ending, reason: str) -> None:
+    store.distrust(reason)
+    ending.distrust(reason)
 
 
 def _tracing(configuration: Configuration, ids: RandomIds) -> Tracing:

@@ -16,12 +16,20 @@ def _wall() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
+def since_boot() -> float:
+    """Seconds, the machine's sleep included; monotonic time, which on Linux stands still meanwhile, where there is no
+    such clock."""
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boottime is None else time.clock_gettime(boottime)
+
+
 class SystemClock:
     """Wall clock at the start plus monotonic time, never below the time of the last record.
 
     A jump of the wall clock while the daemon runs moves nothing (LSE-04). ``floor`` is the time of the last record:
     a machine whose clock stands before it consumes nothing until it has caught up, by waiting or by being corrected.
-    ``wall`` (aware UTC) and ``monotonic`` (seconds) are the machine's.
+    ``wall`` (aware UTC) and ``monotonic`` (seconds) are the machine's; ``elapsed`` (seconds) is what ``now`` counts,
+    ``since_boot`` in the daemon: what expires does so while the machine sleeps, too (APR-04).
     """
 
     def __init__(
@@ -29,11 +37,13 @@ class SystemClock:
         floor: dt.datetime | None = None,
         wall: Callable[[], dt.datetime] = _wall,
         monotonic: Callable[[], float] = time.monotonic,
+        elapsed: Callable[[], float] | None = None,
     ) -> None:
         self._floor = floor
         self._read_wall = wall
         self._read_monotonic = monotonic
-        self._started = monotonic()
+        self._read_elapsed = elapsed or monotonic
+        self._started = self._read_elapsed()
         self._wall = wall()
 
     def now(self) -> dt.datetime:
@@ -55,7 +65,7 @@ class SystemClock:
         wall = self._read_wall()
         if wall < self._floor:
             return True
-        self._started, self._wall = self._read_monotonic(), wall
+        self._started, self._wall = self._read_elapsed(), wall
         return False
 
     async def sleep(self, seconds: float) -> None:
@@ -63,7 +73,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def _elapsed(self) -> dt.datetime:
-        return self._wall + dt.timedelta(seconds=self._read_monotonic() - self._started)
+        return self._wall + dt.timedelta(seconds=self._read_elapsed() - self._started)
 
 
 class RandomIds:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -22,6 +23,7 @@ from kblockd.ledger import checkpoint
 from kblockd.ledger.export import Condition, Exported, export
 from kblockd.ledger.verify import Report
 from kblockd.store.head import read_head
+from kblockd.store.lock import DirectoryLock
 from kblockd.store.protocol import Append, StoreRefused
 from kblockd.store.salvage import salvage
 
@@ -72,11 +74,15 @@ def verify_(kept: Sequence[Path], config: Path) -> None:
 def export_(out: Path, scratch: Path | None, config: Path) -> None:
     """Writes every record that can still be read, from a damaged store too, and says what could not be.
 
-    The store itself is not touched. Not beside a running daemon. Exits with 1 when a record is lost or not proved.
+    The store itself is not touched. Refused beside a running daemon. Exits with 1 when a record is lost or not proved.
     """
     configuration = load(config, check_pins=False)
     size, fault = _head_size(configuration.data_dir / "head")
-    with salvage(configuration.data_dir / "store", scratch) as (view, how), out.open("x", encoding="ascii") as file:
+    with (
+        _alone(configuration.data_dir),
+        salvage(configuration.data_dir / "store", scratch) as (view, how),
+        out.open("x", encoding="ascii") as file,
+    ):
 
         def write(index: int, record: Append, condition: Condition) -> None:
             document = {
@@ -90,6 +96,20 @@ def export_(out: Path, scratch: Path | None, config: Path) -> None:
         exported = export(view, size, write)
     _print_export(exported, how, fault)
     sys.exit(0 if exported.whole and not fault else ERROR)
+
+
+@contextlib.contextmanager
+def _alone(data_dir: Path) -> Iterator[None]:
+    """No daemon takes files away meanwhile; raises ``StoreRefused``. On a read-only medium there can be none."""
+    try:
+        lock = DirectoryLock(data_dir)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _head_size(file: Path) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits
+from kblockd.policy.opa.access import RemoteAccess
 from kblockd.upstream.model import UpstreamConfig
 
 
@@ -30,10 +31,30 @@ class Loopback:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicySettings:
-    """The decision point; ``evaluate_timeout_seconds`` bounds one question, ``memory_mib`` one worker."""
+class SupervisedOpa:
+    """The OPA binary that kblockd starts, and the folder of its sockets."""
 
-    engine: str
+    command: Path
+    run_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOpa:
+    """An OPA that somebody else runs, the file of the revisions that passed, and the binary of ``policy check``."""
+
+    access: RemoteAccess
+    revisions: Path
+    command: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """The decision point; ``evaluate_timeout_seconds`` bounds one question, ``memory_mib`` one worker or OPA.
+
+    ``opa`` is None for the embedded engine.
+    """
+
+    opa: SupervisedOpa | RemoteOpa | None
     dir: Path
     evaluate_timeout_seconds: float
     workers: int

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kblockd.config import clocks, crosscheck, sources
+from kblockd.config import clocks, crosscheck, opa, sources
 from kblockd.config.configuration import Configuration, Listener, Loopback, PolicySettings, TelemetrySettings
 from kblockd.config.fault import ConfigurationError, ConfigurationFault
 from kblockd.config.model import DaemonFile
@@ -71,6 +71,7 @@ def _between(
     yield from crosscheck.listeners(daemon, model)
     yield from crosscheck.adapters(daemon, model, upstreams)
     yield from crosscheck.contracts(daemon, model, contracts, upstreams, check_pins=check_pins)
+    yield from opa.faults(daemon, model)
     yield from clocks.faults(daemon, contracts)
 
 
@@ -81,7 +82,6 @@ def _configuration(
     upstreams: dict[str, UpstreamConfig],
 ) -> Configuration:
     loopback = model.development.insecure_loopback
-    policy = model.policy.model_dump() | {"dir": beside(file, model.policy.dir)}
     telemetry = model.telemetry
     return Configuration(
         file=file.absolute(),
@@ -89,7 +89,13 @@ def _configuration(
         data_dir=beside(file, model.data_dir),
         origin=model.ledger.origin,
         adapters=model.adapters,
-        policy=PolicySettings(**policy),
+        policy=PolicySettings(
+            opa=opa.settings(file, model),
+            dir=beside(file, model.policy.dir),
+            evaluate_timeout_seconds=model.policy.evaluate_timeout_seconds,
+            workers=model.policy.workers,
+            memory_mib=model.policy.memory_mib,
+        ),
         principals=MappingProxyType({p.id: Principal(**p.model_dump()) for p in model.principals}),
         listeners=tuple(Listener(beside(file, e.unix), int(e.mode, 8), e.principal) for e in model.listeners),
         insecure_loopback=Loopback(loopback.address, loopback.principal) if loopback else None,

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from kblockd.domain.contract.words import FROM_LIST, Name, Part, Seconds, Text, later_words
+from kblockd.domain.contract.words import FROM_LIST, Name, Part, Seconds, Text
 
 
 def _owner_only(mode: str) -> str:
@@ -38,6 +38,18 @@ def _endpoint(url: str) -> str:
     return url
 
 
+def _opa_url(url: str) -> str:
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    bare = parts.path in ("", "/") and not parts.query and not parts.fragment and parts.username is None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not bare:
+        raise ValueError("must be scheme, host and port alone, such as https://opa.example.com:8181")
+    return url
+
+
 PrincipalId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}$")]
 Mode = Annotated[str, Field(pattern=r"^0[0-7]{3}$"), AfterValidator(_owner_only)]
 Origin = Annotated[str, Field(pattern=r"^[a-z0-9.-]+(/[A-Za-z0-9._-]+)+$", max_length=128)]
@@ -49,10 +61,27 @@ class LedgerSection(Part):
     origin: Origin
 
 
+class OpaSection(Part):
+    """An OPA that kblockd starts (``command``, ``run_dir``), or one that somebody else runs (``url``, ``revisions``).
+
+    Which keys go together is for ``kblockd.config.opa`` to say; beside ``url``, ``command`` is for ``policy check``.
+    """
+
+    command: Text | None = None
+    run_dir: Text | None = None
+    url: Annotated[str, AfterValidator(_opa_url)] | None = None
+    revisions: Text | None = None
+    token_file: Text | None = None
+    ca_file: Text | None = None
+    client_cert_file: Text | None = None
+    client_key_file: Text | None = None
+
+
 class PolicySection(Part):
     """The decision point. ``evaluate_timeout_seconds`` bounds one question; a time-out denies."""
 
-    engine: Annotated[Literal["embedded"], later_words("opa")]
+    engine: Literal["embedded", "opa"]
+    opa: OpaSection | None
     dir: Text
     evaluate_timeout_seconds: Annotated[float, Field(gt=0, le=10)]
     workers: Annotated[int, Field(ge=1, le=8)]

@@ -8,6 +8,8 @@ record, under its digest, which the record names.
 from __future__ import annotations
 
 import enum
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,8 +20,16 @@ from kblockd.domain.canonical import canonical
 
 VERSION: Final = "kblockd.record/1"
 MAX_LEAF: Final = 65_535
+_WORD: Final = re.compile(r"[\x21-\x7e]{1,256}")
 RECEIPT_PREDICATE: Final = "https://kblockd.dev/receipt/v1"
 _FIELDS: Final = frozenset({"v", "type", "at", "tenant", "execution", "attempt", "stage", "body"})
+
+
+def identifier(text: str) -> str:
+    """A foreign identifier as a record may hold it: a short printable word as it is, else its digest (LDG-23)."""
+    if not text or _WORD.fullmatch(text):
+        return text
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class RecordType(enum.StrEnum):

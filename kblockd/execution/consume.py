@@ -7,16 +7,13 @@ execution found consumed without a marker, come here as 9r: a new fence, the sam
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from kblockd.domain import keys, rows
-from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import parse_rfc3339, rfc3339
 from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, ResourceExhausted
-from kblockd.domain.records import RecordType
+from kblockd.domain.records import RecordType, identifier
 from kblockd.execution.action import Action, Run
 from kblockd.execution.decide import check_observed
 from kblockd.execution.journal import Entry, payload
@@ -28,8 +25,6 @@ from kblockd.execution.replay import unresolved
 from kblockd.execution.stages import Stage, stage
 from kblockd.store.protocol import Absent, AtMost, AtVersion, Condition, Conflict, Payload, Row
 from kblockd.telemetry.recorder import Trace
-
-_VERSION: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +111,7 @@ def _claimed(parts: Parts, checked: Checked, before: Row) -> tuple[Entry, Sequen
         "lease_ttl_seconds": parts.clocks.lease_ttl_seconds,
         "approval_id": _approval_id(preflighted),
         "snapshot_sha256": snapshot_sha256,
-        "target_version": _recorded(checked.snapshot.version),
+        "target_version": identifier(checked.snapshot.version),
         "deadline_at": deadline_at,
         "policy_revision": checked.policy_revision,
         "decision_id": checked.decision_id,
@@ -124,11 +119,6 @@ def _claimed(parts: Parts, checked: Checked, before: Row) -> tuple[Entry, Sequen
         "reasons": list(checked.codes),
     }
     return Entry(RecordType.CLAIMED, body), [snapshot], effect_key, deadline_at
-
-
-def _recorded(version: str) -> str:
-    """An upstream's version as a record may hold it: short and printable, else its digest (no free text)."""
-    return version if not version or _VERSION.fullmatch(version) else f"sha256:{sha256_hex(version.encode())}"
 
 
 def _effect_key(action: Action, approval_id: str) -> str:

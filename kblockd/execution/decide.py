@@ -198,7 +198,7 @@ async def _propose(
         more, shown = _request(parts, admitted, action, effect)
         entries, payloads = [*entries, *more], [*payloads, shown]
     elif effect.effect == "deny":
-        code = effect.reasons[0].code[:64] if effect.reasons else "DENIED"
+        code = next(iter(questions.codes(effect.reasons)), "DENIED")
         body = {"code": code, "policy_revision": decision.revision, "reasons": questions.codes(effect.reasons)}
         entries = [*entries, Entry(RecordType.REJECTED, body)]
     else:

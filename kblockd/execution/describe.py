@@ -8,6 +8,7 @@ from typing import Final
 
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.errors import FailedPrecondition, Reason, Unavailable
+from kblockd.domain.records import identifier
 from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling
 from kblockd.telemetry.recorder import Trace
@@ -56,7 +57,7 @@ async def _described(parts: Parts, upstream: str, tool: str) -> Described:
             retryable=True,
             next_step="repeat the identical call when the upstream answers",
         ) from None
-    return Described(definition_sha256(description), description.server_version)
+    return Described(definition_sha256(description), identifier(description.server_version))
 
 
 def pin_of(parts: Parts, upstream: str, tool: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.principal import Principal
+from kblockd.domain.records import identifier
 from kblockd.execution.action import Action
 from kblockd.execution.parts import Parts
 from kblockd.store.protocol import Row
@@ -91,8 +92,8 @@ def requester(parts: Parts, action: Action) -> Principal:
 
 
 def codes(reasons: Sequence[Any]) -> list[str]:
-    """The codes of a decision for the ledger, bounded; messages go to the payload store."""
-    return [str(reason.code)[:64] for reason in reasons][:16]
+    """The codes of a decision for the ledger: words, never sentences; messages go to the payload store."""
+    return [identifier(str(reason.code)) for reason in reasons][:16]
 
 
 def messages(reasons: Sequence[Any]) -> list[dict[str, str]]:

@@ -22,6 +22,7 @@ from kblockd.execution import pipeline
 from kblockd.execution.action import Run
 from kblockd.execution.classify import attempt_record, classify_outcome
 from kblockd.execution.journal import Entry, Journal
+from kblockd.execution.leases import Lease
 from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
 from kblockd.execution.preflight import BindingChanged
@@ -70,6 +71,7 @@ class Supervisor:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
         parts.late.on_late = self._late
+        parts.leases.on_lost = self._lease_lost
 
     def running(self, execution_id: str) -> Handle | None:
         """The run of this execution in this process."""
@@ -200,9 +202,27 @@ class Supervisor:
 
     def _late(self, execution_id: str) -> None:
         if execution_id not in self._running:
-            task = asyncio.get_running_loop().create_task(self._store_late(execution_id))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._store_late(execution_id))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _lease_lost(self, lease: Lease) -> None:
+        """On record and in the log, once a lease (R166, LSE-08): from here on its holder sends and writes nothing."""
+        _log.warning("a lease ended while its holder was held up", extra={"execution_id": lease.execution_id})
+        self._begin(self._record_lost(lease))
+
+    async def _record_lost(self, lease: Lease) -> None:
+        found = await self._parts.store.get(rows.execution(lease.execution_id))
+        if found is None:
+            return
+        at, tenant = rfc3339(self._parts.clock.now()), found[1]["tenant"]
+        body = {"fence": lease.fence}
+        leaf = Record(RecordType.LEASE_LOST, at, tenant, lease.execution_id, found[1]["attempt"], 6, body).leaf()
+        with suppress(StoreFailed):
+            await self._parts.store.commit([], [Append(leaf)])
 
     async def _store_late(self, execution_id: str) -> None:
         """Evidence for an execution that nobody runs any more; it moves nothing."""

@@ -79,10 +79,14 @@ def verify(
     """The whole ledger. ``heads`` are sizes and roots that must lie on its history: the head file, and checkpoints
     whose signatures the caller has verified.
 
-    What cannot be read is a difference like any other. Raises OSError when the scratch cannot be written, and
-    ``Unreadable`` when not even the number of records can be told.
+    What cannot be read is a difference like any other. Raises OSError when the scratch cannot be written.
     """
-    report = Report(size=view.size())
+    report = Report()
+    try:
+        report.size = view.size()
+    except Unreadable:
+        report.add("ledger", "the newest record cannot be read, so the number of records cannot be told")
+        return report
     with Scratch(scratch_dir, cached_rows=cached_rows) as scratch:
         if _walk(view, fold, scratch, report, heads, progress):
             _compare_rows(view, scratch, report)

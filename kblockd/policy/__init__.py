@@ -1,10 +1,13 @@
-"""Policy decision points: the ``PolicyEngine`` protocol, the five questions, and the embedded Rego engine.
+"""Policy decision points: the ``PolicyEngine`` protocol, the five questions, and the engines that answer them.
 
 Parent side (asyncio, never blocks the loop)::
 
     engine       the protocol and its one error
     entrypoints  the five questions and their exact result types
-    embedded     EmbeddedEngine: prepare a bundle, activate it, evaluate
+    asking       one question to whatever answers: canonical input in, a checked decision out
+    loading      LoadingEngine: prepare a bundle, activate it, evaluate, retire the old one
+    embedded     EmbeddedEngine: a LoadingEngine over regorus in children
+    opa/         the OPA server as an engine: supervised (a LoadingEngine too) or remote
     pool         questions queue for children that hold one revision; a spare child stands by
     child        one killable process behind a socket
     bundle       a folder of Rego read once, with its revision

@@ -38,7 +38,9 @@ class Answers:
                 checks.warm(self._engine, self._time)
                 return {"ok": True}
             case "check":
-                faults, tests = checks.check(Modules.from_json(json.loads(body)), self._time)
+                faults, tests = checks.check(
+                    Modules.from_json(json.loads(body)), self._time, server=header.get("server") is True
+                )
                 return {"faults": [fault.to_json() for fault in faults], "tests": tests}
             case other:
                 return {"error": f"unknown operation {other!r}"}

@@ -55,3 +55,19 @@ REFUSED: Final[Mapping[str, str]] = {
     "uuid.parse": _DIFFERS,
     "yaml.is_valid": _DIFFERS,
 }
+
+# Only where an OPA server decides: the embedded engine has the decision's time there.
+REFUSED_ON_SERVER: Final[Mapping[str, str]] = {
+    "time.now_ns": "an OPA server answers its own clock, so a decision could not be replayed; use input.now",
+}
+
+OUTSIDE: Final[Mapping[str, str]] = {
+    **{name: step for name, step in REFUSED.items() if step is not _DIFFERS},
+    **REFUSED_ON_SERVER,
+    "io.jwt.decode_verify": "an OPA server answers from its own clock; verify the signature and compare with input.now",
+    "io.jwt.encode_sign": _OUTSIDE,
+    "io.jwt.encode_sign_raw": _OUTSIDE,
+    "json.match_schema": "a schema can fetch another from the network; write the checks as rules",
+    "json.verify_schema": "a schema can fetch another from the network; write the checks as rules",
+}
+"""What no policy of an OPA server may call, with the next step; the ban itself is OPA's own list in ``opa.check``."""

@@ -38,6 +38,10 @@ class Bundle:
         rows = [[path, files[path]] for path in sorted(files)]
         return cls(modules, _data(files), sha256_hex(canonical(rows)))
 
+    def deciding(self) -> dict[str, str]:
+        """The modules that answer questions: without the tests."""
+        return {path: text for path, text in self.modules.items() if not path.endswith("_test.rego")}
+
     def to_json(self) -> bytes:
         """The body of the frames that load and check it."""
         return json.dumps({"modules": dict(self.modules), "data": dict(self.data)}).encode()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 from kblockd.policy import entrypoints
 from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.faults import Fault
-from kblockd.policy.linter import lint, rule_names
+from kblockd.policy.linter import lint, rule_names, server_faults
 from kblockd.policy.modules import Modules, evaluate, fault_of, load
 from kblockd.policy.replacements import DecisionTime
 from kblockd.policy.samples import SAMPLES
@@ -20,9 +21,12 @@ def query_of(entrypoint: str) -> str:
     return "data." + entrypoint.replace("/", ".")
 
 
-def check(modules: Modules, time: DecisionTime) -> tuple[list[Fault], int]:
-    """All faults of the first step that finds any, and the number of tests that ran."""
-    for step in (_compile, _lint, _probe):
+def check(modules: Modules, time: DecisionTime, *, server: bool = False) -> tuple[list[Fault], int]:
+    """All faults of the first step that finds any, and the number of tests that ran.
+
+    ``server``: what only an OPA server would answer differently is refused as well.
+    """
+    for step in (_compile, partial(_lint, server=server), _probe):
         if faults := step(modules, time):
             return faults, 0
     return _tests(modules, time)
@@ -58,8 +62,9 @@ def _tree(modules: Modules, time: DecisionTime) -> list[dict[str, Any]]:
     return tree
 
 
-def _lint(modules: Modules, time: DecisionTime) -> list[Fault]:
-    return lint(_tree(modules, time), modules.data)
+def _lint(modules: Modules, time: DecisionTime, *, server: bool) -> list[Fault]:
+    tree = _tree(modules, time)
+    return [*lint(tree, modules.data), *(server_faults(tree) if server else ())]
 
 
 def _probe(modules: Modules, time: DecisionTime) -> list[Fault]:

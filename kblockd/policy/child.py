@@ -7,17 +7,19 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 from kblockd.policy import frames
+from kblockd.policy.faults import LoadFailed
 
 # The engine's allocator would reserve 1 GiB of address space at once, beyond what RLIMIT_AS is there to bound.
 _ENVIRONMENT: Final = {"MIMALLOC_ARENA_RESERVE": "32MiB"}
 
 
-class ChildFailed(Exception):
+class ChildFailed(LoadFailed):
     """The process ended, or sent something that is not a reply. The child must be killed."""
 
 
@@ -25,7 +27,7 @@ class Child:
     """Not for concurrent requests: a cancelled or failed one leaves the stream out of step, so kill it then."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._process = process
         self._reader = reader
@@ -42,15 +44,7 @@ class Child:
                 ours.close()
                 raise
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-I", "-m", "kblockd.policy.worker", str(memory_mib), str(os.getpid())),
-                    stdin=theirs.fileno(),
-                    stdout=asyncio.subprocess.DEVNULL,
-                    stderr=asyncio.subprocess.DEVNULL,
-                    env=_ENVIRONMENT,
-                    cwd="/",
-                    start_new_session=True,
-                )
+                process = _start(theirs.fileno(), memory_mib)
             except BaseException:
                 writer.close()
                 raise
@@ -64,7 +58,7 @@ class Child:
     @property
     def gone(self) -> bool:
         """Whether it is known to have ended."""
-        return self._process.returncode is not None or self._reader.at_eof() or self._writer.is_closing()
+        return self._process.poll() is not None or self._reader.at_eof() or self._writer.is_closing()
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> dict[str, Any]:
         """The header of the reply; raises ``ChildFailed``."""
@@ -86,4 +80,18 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._writer.close()
-        await self._process.wait()
+        await asyncio.to_thread(self._process.wait)
+
+
+def _start(descriptor: int, memory_mib: int) -> subprocess.Popen[bytes]:
+    """Not by the loop: uvloop runs Python between fork and exec, which a process with threads must not. In the loop's
+    thread all the same, for a moment: the child ends with the thread that started it (PDEATHSIG)."""
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-I", "-m", "kblockd.policy.worker", str(memory_mib), str(os.getpid())],
+        stdin=descriptor,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=_ENVIRONMENT,
+        cwd="/",
+        start_new_session=True,
+    )

@@ -31,6 +31,10 @@ class Fault:
         return cls(str(row["file"]), int(row["line"]), int(row["column"]), str(row["message"]), str(row["next_step"]))
 
 
+class LoadFailed(Exception):
+    """What should answer for a bundle could not be started; the message says why."""
+
+
 class PolicyRefused(Exception):
     """A bundle that may not be activated; the revision in force stays. ``faults`` is never empty."""
 

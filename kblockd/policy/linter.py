@@ -38,6 +38,20 @@ def lint(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Fau
     return sorted(set(faults), key=lambda fault: (fault.file, fault.line, fault.column, fault.message))
 
 
+def server_faults(tree: Sequence[Mapping[str, Any]]) -> list[Fault]:
+    """Calls that the embedded engine answers and an OPA server would answer from something else than the input."""
+    return [
+        module.fault(node, f"{name} may not be called", builtins.REFUSED_ON_SERVER[name])
+        for module in map(Module.from_ast, tree)
+        for kind, node in walk(module.rules)
+        if kind == "Call" and (name := _name(module, reference(node["fcn"]) or ("",))) in builtins.REFUSED_ON_SERVER
+    ]
+
+
+def _name(module: Module, path: tuple[str, ...]) -> str:
+    return ".".join((*module.aliases.get(path[0], path[:1]), *path[1:]))
+
+
 def rule_names(module: Module) -> Iterator[tuple[tuple[str, ...], Node]]:
     """(path below the package, head or default) of every rule of a module."""
     for rule in module.rules:
@@ -106,7 +120,7 @@ def _call(module: Module, node: Node, functions: Functions) -> Iterator[Fault]:
     if path is None:
         yield module.fault(node, "the name of a function must be constant", "write the name out")
         return
-    name = ".".join((*module.aliases.get(path[0], path[:1]), *path[1:]))
+    name = _name(module, path)
     local = ".".join((*module.package, name))
     count = len(node["params"])
     arity = functions.get(local, functions.get(name, builtins.ARITY.get(name)))

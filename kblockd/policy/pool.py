@@ -65,9 +65,11 @@ class Pool:
         self._lanes = [asyncio.create_task(self._lane(child)) for child in children]
         self._spare = asyncio.create_task(self._load())
 
-    async def ask(self, query: str, document: bytes) -> dict[str, Any]:
+    async def ask(self, entrypoint: str, document: bytes) -> dict[str, Any]:
         """The child's reply; raises ``PolicyFailure`` (POLICY_TIMEOUT or POLICY_DOWN) within the deadline."""
-        question = _Question(query, document, asyncio.get_running_loop().create_future())
+        question = _Question(
+            "data." + entrypoint.replace("/", "."), document, asyncio.get_running_loop().create_future()
+        )
         self._questions.put_nowait(question)
         try:
             async with asyncio.timeout(self._limits.evaluate_seconds):

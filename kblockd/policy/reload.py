@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kblockd.domain.clock import Clock
 from kblockd.policy.bundle import Bundle, read
-from kblockd.policy.embedded import EmbeddedEngine
 from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.loading import LoadingEngine
 
 OnActivated = Callable[[Bundle], Awaitable[None]]
 OnRefused = Callable[[PolicyRefused], Awaitable[None]]
@@ -22,7 +22,7 @@ class PolicyFolder:
 
     def __init__(
         self,
-        engine: EmbeddedEngine,
+        engine: LoadingEngine,
         folder: Path,
         clock: Clock,
         *,

@@ -6,6 +6,8 @@ end inside the function that made them: the lock of RocksDB lives as long as the
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -171,12 +173,26 @@ def look(path: Path, *, salvage: bool = False) -> Iterator[View]:
     if not path.is_dir():
         # RocksDB would make the folder, and an empty store is the last thing to put where one is lost.
         raise StoreRefused(f"{path} is missing. Next step: restore store/ and head together from a backup.")
-    with refusing(path):
-        database = Rdict(str(path), options(salvage=salvage), access_type=AccessType.read_only(False))
-    try:
-        yield View(database)
-    finally:
-        database.close()
+    with _writable(path) as folder:
+        with refusing(path):
+            database = Rdict(str(folder), options(salvage=salvage), access_type=AccessType.read_only(False))
+        try:
+            yield View(database)
+        finally:
+            database.close()
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[Path]:
+    """rocksdict writes an option file and a log even to look: beside links to the files where it may not."""
+    if os.access(path, os.W_OK):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="kblockd-look-") as name:
+        for file in path.iterdir():
+            if not file.name.startswith(("LOG", "rocksdict")):
+                (Path(name) / file.name).symlink_to(file.resolve())
+        yield Path(name)
 
 
 def first_key(database: Rdict, after: bytes) -> bytes | None:

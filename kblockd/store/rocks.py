@@ -115,8 +115,8 @@ class RocksStore:
         ``kblockd.ledger.merkle.MerkleTree``; its ``append`` is the protocol's ``OnAppend``. ``inspect`` runs over the
         read-only view after the built-in checks and refuses the start by raising ``StoreRefused``
         (``kblockd.ledger.start.inspect``). ``on_failure`` is called once, on the loop, with the reason (RocksDB's
-        words, for the log alone) when a write has failed: the process must end. Raises ``StoreRefused`` with numbers
-        and the next step, OSError when the directory cannot be used.
+        words, for the log alone) when a write or a read has failed: the process must end. Raises ``StoreRefused``
+        with numbers and the next step.
         """
         opened = await asyncio.to_thread(
             opening.open_directory, Path(data_dir), tree=tree, inspect=inspect, ballast_bytes=ballast_bytes
@@ -324,10 +324,8 @@ class RocksStore:
         if group is not None and not self._failure:
             self._committer.put(group)
 
-    # Damage ----------------------------------------------------------------------------------------------------
-
     def distrust(self, reason: str) -> None:
-        """Takes no more commits, so that nothing can be sent; what is there can still be read. No orderly stop."""
+        """Takes no more commits, so that nothing is sent; what is there can still be read. No orderly stop."""
         self._distrusted = self._distrusted or reason
 
     def _cannot_read(self, error: Exception) -> NoReturn:

@@ -26,6 +26,8 @@ def salvage(store: Path, scratch_dir: Path | None = None) -> Iterator[tuple[View
     gone), what the table and log files hold is put together in a copy that is thrown away, under ``scratch_dir``
     (needs as much space as the store).
     """
+    if not store.is_dir():
+        raise StoreRefused(f"{store} is missing: there is nothing to read.")
     with contextlib.ExitStack() as stack:
         try:
             view = stack.enter_context(look(store, salvage=True))

@@ -25,7 +25,7 @@ Files beside the database, in the data directory::
     store/    RocksDB
     head      two slots (kblockd.store.head)
     lock      flock of the daemon that owns the directory, with its pid
-    clean     sequence of the head at the last orderly stop
+    clean     sequence of the head at the last orderly stop; not synced: lost with the power, it costs a verification
     frozen-* copies that a verification reads; removed by the next open
     ballast   space to give back when the disk is full
 

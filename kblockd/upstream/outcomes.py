@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kblockd.domain import canonical
+from kblockd.domain.records import identifier
 from kblockd.upstream.adapter import Outcome, Sent
 from kblockd.upstream.scope import Scope
 from kblockd.upstream.scrub import Scrubber
@@ -23,7 +24,6 @@ Json = Any
 DETAIL_BYTES: Final = 2048
 _REQUEST_IDS: Final = 16
 _CODE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-_WORD: Final = re.compile(r"[\x21-\x7e]{1,256}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -89,11 +89,7 @@ def _request_ids(given: Mapping[str, str], scrubber: Scrubber) -> dict[str, str]
 
 
 def _identifier(text: str, scrubber: Scrubber) -> str:
-    """Identifiers go to the ledger, which takes no free text: what is no short printable word becomes its digest."""
-    clean = scrubber.text(text)
-    if not clean or _WORD.fullmatch(clean):
-        return clean
-    return "sha256:" + hashlib.sha256(clean.encode("utf-8", "surrogatepass")).hexdigest()
+    return identifier(scrubber.text(text))
 
 
 def _storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Outcome:

@@ -7,15 +7,34 @@ import contextlib
 import datetime as dt
 import itertools
 import os
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kblockd.policy.embedded import EmbeddedEngine
+from kblockd.policy.loading import LoadingEngine
+from kblockd.policy.opa.process import OpaLimits
+from kblockd.policy.opa.supervised import SupervisedEngine
 from kblockd.policy.pool import EmbeddedLimits
 
 HANG_SECONDS = 60.0
+_OPA = Path(__file__).parents[3] / ".tools" / "bin" / "opa"
+
+
+def opa_binary() -> Path:
+    """A real OPA; without one the test is skipped, and fails where CI must have it."""
+    if _OPA.exists():
+        return _OPA
+    reason = "OPA is missing: `make opa` builds it where Go is installed"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
 
 DENY = '{"effect": "deny", "approvals": {"count": 0, "roles": []}, "observe_until": "", "reasons": []}'
 ALLOW = '{"effect": "allow", "approvals": {"count": 0, "roles": []}, "observe_until": "", "reasons": []}'
@@ -155,6 +174,51 @@ async def running(
         await engine.close()
 
 
+@dataclass(frozen=True)
+class Kind:
+    """An engine that loads: how to make one, and how to see its processes."""
+
+    name: str
+    mark: bytes
+    processes: int
+    run_dir: Path
+
+    def engine(self, limits: EmbeddedLimits = PATIENT) -> LoadingEngine:
+        """Without a policy."""
+        if self.name == "embedded":
+            return embedded(limits)
+        of_opa = OpaLimits(limits.evaluate_seconds, limits.load_seconds, limits.memory_mib)
+        return SupervisedEngine(opa_binary(), self.run_dir, of_opa, RealClock(), CountingIds())
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, folder: Path, texts: Mapping[str, str], limits: EmbeddedLimits = PATIENT
+    ) -> AsyncIterator[LoadingEngine]:
+        """With a checked and active bundle."""
+        engine = self.engine(limits)
+        try:
+            await engine.activate(await engine.prepare(write(folder, texts)))
+            yield engine
+        finally:
+            await engine.close()
+
+    def children(self, parent: int | None = None) -> set[int]:
+        """Process ids of its processes below a process (this one by default)."""
+        return children(parent, self.mark)
+
+
+@contextlib.contextmanager
+def kind_of(name: str) -> Iterator[Kind]:
+    """The path of a Unix socket is short, so not below ``tmp_path``."""
+    with tempfile.TemporaryDirectory(prefix="kb-") as run_dir:
+        if name == "embedded":
+            yield Kind(name, b"kblockd.policy.worker", 2, Path(run_dir))
+        else:
+            opa_binary()
+            yield Kind(name, b"--server", 1, Path(run_dir))
+            assert not list(Path(run_dir).iterdir())
+
+
 def write(folder: Path, texts: Mapping[str, str]) -> Path:
     """The files, and no other Rego or data, in ``folder``."""
     folder.mkdir(exist_ok=True)
@@ -166,7 +230,7 @@ def write(folder: Path, texts: Mapping[str, str]) -> Path:
     return folder
 
 
-def children(parent: int | None = None) -> set[int]:
+def children(parent: int | None = None, mark: bytes = b"kblockd.policy.worker") -> set[int]:
     """Process ids of the policy workers below a process (this one by default)."""
     found = set()
     for entry in Path("/proc").iterdir():
@@ -174,7 +238,7 @@ def children(parent: int | None = None) -> set[int]:
             with contextlib.suppress(OSError):
                 stat = (entry / "stat").read_text().rpartition(") ")[2].split()
                 command = (entry / "cmdline").read_bytes()
-                if int(stat[1]) == (parent or os.getpid()) and stat[0] != "Z" and b"kblockd.policy.worker" in command:
+                if int(stat[1]) == (parent or os.getpid()) and stat[0] != "Z" and mark in command:
                     found.add(int(entry.name))
     return found
 

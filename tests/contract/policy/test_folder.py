@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from kblockd.policy.bundle import Bundle
-from kblockd.policy.embedded import EmbeddedEngine
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.reload import PolicyFolder
-from tests.contract.policy.support import ALLOW_REFUND, TickClock, deciding, embedded, files, write
+from tests.contract.policy.support import ALLOW_REFUND, Kind, TickClock, deciding, files, write
 
 CHANGED = deciding(ALLOW_REFUND)
 BROKEN = files(decision="package kblock.decision\nx := {")
@@ -22,10 +21,10 @@ BROKEN = files(decision="package kblock.decision\nx := {")
 class Watched:
     """A folder, its engine, and what the callbacks saw."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: Kind) -> None:
         self.path = folder
         self.clock = TickClock()
-        self.engine: EmbeddedEngine = embedded()
+        self.engine = kind.engine()
         self.activated: list[tuple[str, str]] = []
         self.refused: list[PolicyRefused] = []
         self.failures: list[Exception] = []
@@ -48,9 +47,9 @@ class Watched:
 
 
 @pytest.fixture
-async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+async def watched(kind: Kind, tmp_path: Path) -> AsyncIterator[Watched]:
     """After the first load, with the watch running."""
-    it = Watched(write(tmp_path / "policy", files()))
+    it = Watched(write(tmp_path / "policy", files()), kind)
     assert await it.folder.reload()
     task = asyncio.create_task(it.folder.run())
     await it.clock.asleep()
@@ -141,8 +140,8 @@ async def test_reload_of_what_is_in_force_activates_nothing(watched: Watched) ->
     assert len(watched.activated) == 1
 
 
-async def test_missing_at_the_start_leaves_nothing_ready(tmp_path: Path) -> None:
-    it = Watched(tmp_path / "nowhere")
+async def test_missing_at_the_start_leaves_nothing_ready(kind: Kind, tmp_path: Path) -> None:
+    it = Watched(tmp_path / "nowhere", kind)
     assert not await it.folder.reload()
     assert not it.engine.status().ready
     assert "nowhere" in it.engine.status().last_error

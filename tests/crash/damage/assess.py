@@ -15,7 +15,7 @@ from kblockd.cli.kblockd import kblockd
 from kblockd.client import ApprovalPending, CallError, Held
 from kblockd.ledger.merkle import MerkleTree
 from tests.crash.daemon.story import call
-from tests.crash.damage.damages import Damage, Fate
+from tests.crash.damage.damages import Damage, Deed, Fate
 from tests.crash.damage.estate import Estate
 
 
@@ -81,6 +81,26 @@ def check(finding: Finding) -> None:
         assert "Next step" in finding.said
     if damage.lost is not None:
         assert finding.lost == damage.lost, finding
+
+
+def never_silent(estate: Estate, image: str, deed: Deed) -> str:
+    """Whatever the damage: who starts holds everything that was acknowledged, or verification says that it does not.
+
+    Returns what came of it in a word.
+    """
+    damage = Damage("at random", image, deed, Fate.WHOLE)
+    data = estate.lay(image)
+    deed(data, estate.images)
+    verify_exit, verify_said = _command(estate, "ledger", "verify")
+    _, lost = _export(estate, damage)
+    assert lost == 0 or verify_exit == 1, (lost, verify_said)
+    start, said = _start(estate)
+    if start is Start.SERVES and verify_exit == 0:
+        _serve(estate, damage)
+    estate.site.kill()
+    assert "Traceback" not in said, said
+    assert len(estate.world.payments.effects()) == estate.effects, "something was sent again"
+    return f"{start}, {'verified' if verify_exit == 0 else 'not verified'}"
 
 
 def _command(estate: Estate, *arguments: str) -> tuple[int, str]:

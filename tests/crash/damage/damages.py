@@ -75,9 +75,15 @@ def last_record(path: Path) -> int:
     return last
 
 
-def in_store(pattern: str, at: float | int, *, largest: bool = True) -> Deed:
-    """A flipped bit in a file of the store."""
-    return lambda data, _: flip(the(data, pattern, largest=largest), at)
+def in_store(pattern: str, at: float | int, *, largest: bool = True, bit: int = 4) -> Deed:
+    """A flipped bit in a file of the store (an empty one is left alone)."""
+
+    def spoil(data: Path, _: dict[str, Path]) -> None:
+        file = the(data, pattern, largest=largest)
+        if file.stat().st_size:
+            flip(file, at, bit)
+
+    return spoil
 
 
 def without(pattern: str, *, largest: bool = True) -> Deed:

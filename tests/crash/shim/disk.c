@@ -106,7 +106,10 @@ static void keep(const char *path, char *kept) {
     if (!exists(path, &st) || !S_ISREG(st.st_mode)) return;
     snprintf(kept, 64, "%d-%u", (int)getpid(), __atomic_add_fetch(&number, 1, __ATOMIC_RELAXED));
     snprintf(name, sizeof name, "%s/kept/%s", getenv("KBLOCK_DISK"), kept);
-    if (syscall(SYS_linkat, AT_FDCWD, path, AT_FDCWD, name, 0)) abort();
+    if (syscall(SYS_linkat, AT_FDCWD, path, AT_FDCWD, name, 0)) {
+        if (errno != EXDEV) abort();
+        strcpy(kept, "-"); /* the notes are on another file system: names cannot come back */
+    }
     errno = saved;
 }
 

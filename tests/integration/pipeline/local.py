@@ -17,6 +17,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from kblockd.cli.kblockd import kblockd
+from kblockd.client import Client
 from kblockd.client.answers import Answer, ApprovalPending
 from kblockd.client.calls import Call
 from kblockd.daemon import Daemon, load_checked, open_daemon
@@ -44,6 +45,7 @@ class LocalSite(Site):
     _loop: asyncio.AbstractEventLoop | None = None
     _end: asyncio.Event | None = None
     _failure: BaseException | None = None
+    _reader: Client | None = None
 
     def command(self, *arguments: str, check: bool = True) -> str:
         done = CliRunner().invoke(kblockd, list(arguments))
@@ -67,7 +69,17 @@ class LocalSite(Site):
         if wait:
             self.wait_healthy()
 
+    @property
+    def reader(self) -> Client:
+        """One connection as the operator for all that tests read of the ledger, until the next stop."""
+        if self._reader is None:
+            self._reader = self.client("operator")
+        return self._reader
+
     def stop(self, seconds: float = 60.0) -> int:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
         if self._loop is not None and self._end is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join(seconds)
@@ -199,20 +211,19 @@ def in_background(site: Site, call: Call) -> threading.Thread:
     return thread
 
 
-def records(site: Site, execution_id: str) -> list[dict[str, Any]]:
+def records(site: LocalSite, execution_id: str) -> list[dict[str, Any]]:
     """Every record of an execution but the receipt, in order, read over the wire."""
-    with site.client("operator") as operator:
-        leaves = operator.read_ledger(execution_id=execution_id, limit=200).leaves
+    leaves = site.reader.read_ledger(execution_id=execution_id, limit=200).leaves
     found = [json.loads(leaf) for _, leaf in leaves]
     return [record for record in found if record.get("v") == "kblockd.record/1"]
 
 
-def types(site: Site, execution_id: str) -> list[str]:
+def types(site: LocalSite, execution_id: str) -> list[str]:
     """Their types."""
     return [record["type"] for record in records(site, execution_id)]
 
 
-def body(site: Site, execution_id: str, type_: str) -> dict[str, Any]:
+def body(site: LocalSite, execution_id: str, type_: str) -> dict[str, Any]:
     """The body of the last record of a type."""
     found: dict[str, Any] = [r for r in records(site, execution_id) if r["type"] == type_][-1]["body"]
     return found
@@ -241,11 +252,10 @@ def since(site: LocalSite, index: int) -> list[dict[str, Any]]:
     """Every record from an index on, whoever it belongs to; receipts are left out."""
     found: list[dict[str, Any]] = []
     after: int | None = index
-    with site.client("operator") as operator:
-        while after is not None:
-            page = operator.read_ledger(from_index=after, limit=500)
-            found += [json.loads(leaf) for _, leaf in page.leaves]
-            after = page.next_index
+    while after is not None:
+        page = site.reader.read_ledger(from_index=after, limit=500)
+        found += [json.loads(leaf) for _, leaf in page.leaves]
+        after = page.next_index
     return [record for record in found if record.get("v") == "kblockd.record/1"]
 
 

@@ -21,6 +21,7 @@ from kblockd.execution.reconcile import Standing, _Found
 from kblockd.execution.sweeper import closure
 from kblockd.policy.entrypoints import PRECONDITIONS, Effect
 from kblockd.store.protocol import StoreFailed
+from kblockd.system import SystemClock, since_boot
 from kblockd.upstream.adapter import Call, Outcome, ToolDescription
 from tests.harness import approve, refund
 from tests.integration.pipeline.local import (
@@ -83,6 +84,16 @@ def test_apr_04_an_approval_that_expires_while_the_target_is_read_is_not_consume
     assert not effects(payments, call.envelope.target.id)
     with own.client() as agent:
         assert isinstance(agent.execute(call), Denied)  # and it has expired by now
+
+
+def test_what_expires_does_so_while_the_machine_sleeps() -> None:
+    """APR-04: monotonic time stands still during a suspend, an approval's term does not."""
+    slept = 0.0
+    clock = SystemClock(monotonic=lambda: 5.0, elapsed=lambda: 5.0 + slept)
+    before, slept = clock.now(), 3600.0
+    assert clock.now() - before == dt.timedelta(hours=1)
+    assert clock.monotonic() == 5.0
+    assert since_boot() >= 0
 
 
 def test_apr_10_what_has_lapsed_is_not_listed_as_if_it_could_run(own: LocalSite) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -17,11 +18,9 @@ async def saying(code: str) -> Child:
     ours, theirs = socket.socketpair()
     with theirs:
         reader, writer = await asyncio.open_connection(sock=ours)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-c"),
-            f"import os\nos.read(0, 65536)\nsay = lambda data: os.write(0, data)\n{code}\n",
-            stdin=theirs.fileno(),
-            stderr=asyncio.subprocess.DEVNULL,
+        program = f"import os\nos.read(0, 65536)\nsay = lambda data: os.write(0, data)\n{code}\n"
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", program], stdin=theirs.fileno(), stderr=subprocess.DEVNULL
         )
     return Child(process, reader, writer)
 

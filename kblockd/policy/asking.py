@@ -1,0 +1,71 @@
+"""One question to whatever answers for one revision: canonical input in, a checked and attributed ``Decision`` out.
+
+The same for every engine, so that no engine can forget the type check, the digest or the revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kblockd.domain.canonical import NotCanonical, canonical, sha256_hex
+from kblockd.domain.clock import Clock
+from kblockd.domain.errors import Reason
+from kblockd.domain.ids import Ids
+from kblockd.policy import entrypoints
+from kblockd.policy.engine import Decision, PolicyFailure
+
+Ask = Callable[[str, bytes], Awaitable[Mapping[str, Any]]]
+"""Entry point and canonical input to ``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ...}``."""
+
+CLOSED = "the policy engine is closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Turns replies into decisions of one engine."""
+
+    engine: str
+    clock: Clock
+    ids: Ids
+
+    async def decide(self, revision: str, ask: Ask, entrypoint: str, document: Mapping[str, Any]) -> Decision:
+        """Raises ``PolicyFailure`` that names the entry point and the revision that was asked, and nothing else."""
+        started = self.clock.monotonic()
+        try:
+            body = _canonical(document)
+            result = await _result(ask, entrypoint, body)
+        except PolicyFailure as failure:
+            failure.entrypoint, failure.revision = entrypoint, revision
+            raise
+        microseconds = int((self.clock.monotonic() - started) * 1_000_000)
+        digest = sha256_hex(body)
+        return Decision(entrypoint, result, self.engine, revision, self.ids.new("decision"), digest, microseconds)
+
+
+def nothing_in_force(entrypoint: str, *, closed: bool) -> PolicyFailure:
+    """The failure of a question that meets no revision."""
+    if closed:
+        return PolicyFailure(Reason.POLICY_DOWN, CLOSED, entrypoint=entrypoint)
+    return PolicyFailure(Reason.POLICY_UNDEFINED, "no policy is active", entrypoint=entrypoint)
+
+
+async def _result(ask: Ask, entrypoint: str, body: bytes) -> Mapping[str, Any]:
+    if entrypoint not in entrypoints.ENTRYPOINTS:
+        raise PolicyFailure(Reason.POLICY_UNDEFINED, f"{entrypoint} is not an entry point")
+    reply = await ask(entrypoint, body)
+    if "value" in reply:
+        return entrypoints.check(entrypoint, reply["value"])
+    if reply.get("undefined") is True:
+        raise PolicyFailure(Reason.POLICY_UNDEFINED, f"{entrypoint} is undefined for this input")
+    raise PolicyFailure(Reason.POLICY_DOWN, f"{entrypoint}: {reply.get('error', 'no answer')}")
+
+
+def _canonical(document: Mapping[str, Any]) -> bytes:
+    try:
+        return canonical(document)
+    except NotCanonical as error:
+        raise PolicyFailure(Reason.POLICY_TYPE, f"the input has no canonical form: {error}") from None
+    except RecursionError:
+        raise PolicyFailure(Reason.POLICY_TYPE, "the input is nested too deeply") from None

@@ -1,0 +1,135 @@
+"""An engine that loads bundles itself: one revision at a time, swapped whole, whatever stands behind it.
+
+Embedded children and a supervised OPA differ in how a bundle is checked and in what answers for it; preparing,
+recording, swapping and retiring are one thing and stand here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from kblockd.domain.errors import Reason
+from kblockd.policy.asking import CLOSED, Asker, nothing_in_force
+from kblockd.policy.bundle import Bundle, read
+from kblockd.policy.engine import Decision, PolicyFailure, PolicyStatus
+from kblockd.policy.faults import Fault, LoadFailed, PolicyRefused
+
+BeforeSwap = Callable[[Bundle], Awaitable[None]]
+Check = Callable[[Bundle], Awaitable[Bundle]]
+
+
+class Serving(Protocol):
+    """What answers for one bundle."""
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle that it serves, never another."""
+        ...
+
+    async def start(self) -> None:
+        """Until it answers; raises ``LoadFailed`` or ``OSError`` and leaves nothing behind."""
+        ...
+
+    async def ask(self, entrypoint: str, document: bytes) -> Mapping[str, Any]:
+        """One question within its deadline; see ``kblockd.policy.asking.Ask``."""
+        ...
+
+    async def drain(self) -> None:
+        """``close`` once the questions that were asked are answered or have timed out."""
+        ...
+
+    async def close(self) -> None:
+        """At once; no process is left. Idempotent."""
+        ...
+
+
+class LoadingEngine:
+    """A ``PolicyEngine`` that loads. Without an active bundle every question raises POLICY_UNDEFINED."""
+
+    def __init__(self, asker: Asker, check: Check, serve: Callable[[Bundle], Serving]) -> None:
+        self._asker = asker
+        self._check = check
+        self._serve = serve
+        self._serving: Serving | None = None
+        self._last_error = ""
+        self._swap = asyncio.Lock()
+        self._closed = False
+        self._retiring: dict[Serving, asyncio.Task[None]] = {}
+
+    def status(self) -> PolicyStatus:
+        """Never blocks; ``last_error`` is empty while the newest folder that was read is the one in force."""
+        revision = self._serving.bundle.revision if self._serving else ""
+        return PolicyStatus(self._asker.engine, revision, self._serving is not None, self._last_error)
+
+    async def prepare(self, folder: Path) -> Bundle:
+        """Reads and checks a folder in throw-away processes; activates nothing. Raises ``PolicyRefused``."""
+        try:
+            bundle = await self._check(await asyncio.to_thread(read, folder))
+        except PolicyRefused as refused:
+            self._last_error = str(refused)
+            raise
+        if self._serving and bundle.revision == self._serving.bundle.revision:
+            self._last_error = ""
+        return bundle
+
+    async def activate(self, bundle: Bundle, *, before_swap: BeforeSwap | None = None) -> None:
+        """Loads the bundle, awaits ``before_swap`` (the place to record the activation), swaps.
+
+        Whatever fails before the swap leaves the old revision in force and is raised: ``PolicyRefused`` for a bundle
+        that does not load, ``PolicyFailure`` (POLICY_DOWN) after ``close``, and what ``before_swap`` raises.
+        Questions that were asked before the swap are answered by the old revision, and say so.
+        """
+        async with self._swap:
+            fresh = self._serve(bundle)
+            try:
+                await fresh.start()
+            except (LoadFailed, OSError) as failure:
+                refused = PolicyRefused([unloadable(str(failure))], revision=bundle.revision)
+                self._last_error = str(refused)
+                raise refused from failure
+            try:
+                if before_swap:
+                    await before_swap(bundle)
+                if self._closed:
+                    raise PolicyFailure(Reason.POLICY_DOWN, CLOSED)
+            except BaseException as error:
+                self._last_error = f"revision {bundle.revision} was not activated: {type(error).__name__}"
+                await fresh.close()
+                raise
+            old, self._serving, self._last_error = self._serving, fresh, ""
+        if old:
+            self._retire(old)
+
+    async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
+        """See ``PolicyEngine``; the deadline counts from here, queue included."""
+        serving = self._serving
+        if serving is None:
+            raise nothing_in_force(entrypoint, closed=self._closed)
+        return await self._asker.decide(serving.bundle.revision, serving.ask, entrypoint, document)
+
+    async def close(self) -> None:
+        """Ends every process. Idempotent."""
+        self._closed = True
+        async with self._swap:
+            serving, self._serving = self._serving, None
+        if serving:
+            await serving.close()
+        retiring = dict(self._retiring)
+        for task in retiring.values():
+            task.cancel()
+        await asyncio.gather(*retiring.values(), return_exceptions=True)
+        for old in retiring:
+            await old.close()
+
+    def _retire(self, old: Serving) -> None:
+        task = asyncio.create_task(old.drain())
+        self._retiring[old] = task
+        task.add_done_callback(lambda _: self._retiring.pop(old, None))
+
+
+def unloadable(message: str) -> Fault:
+    """The fault of a bundle that is refused as a whole."""
+    return Fault(".", 0, 0, message, "nest less, shorten the rules or the tests, or keep less data")

@@ -1,0 +1,113 @@
+"""Where an OPA is and how it is reached: from the files of the configuration to an ``Endpoint``.
+
+Without the client, which takes its time to import: the configuration is read by every command.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,4096}")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where an OPA listens: a Unix ``socket``, or ``host`` and ``port`` with or without TLS.
+
+    Raises ``ValueError`` for plain HTTP to anywhere but a loopback address: who asks would neither know that OPA
+    answered nor keep the token to itself.
+    """
+
+    socket: str = ""
+    host: str = "localhost"
+    port: int = 0
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    token: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.socket and self.tls is None and not is_loopback(self.host):
+            raise ValueError("plain HTTP goes to a loopback address only; use https")
+
+
+def is_loopback(host: str) -> bool:
+    """Only as a literal: what a name stands for can change."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class AccessRefused(Exception):
+    """A file of the access is missing or not what it should be; the message names it and never quotes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAccess:
+    """``url`` is scheme, host and port; files are None where they do not apply."""
+
+    url: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    client_cert_file: Path | None = None
+    client_key_file: Path | None = None
+
+    def endpoint(self) -> Endpoint:
+        """Reads the files as they are now; raises ``AccessRefused``. Blocks."""
+        parts = urlsplit(self.url)
+        secure = parts.scheme == "https"
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+        try:
+            return Endpoint(
+                host=host,
+                port=parts.port or (443 if secure else 80),
+                tls=self._context() if secure else None,
+                token=_token(self.token_file) if self.token_file else "",
+            )
+        except ValueError as error:
+            raise AccessRefused(f"policy.opa.url: {error}") from None
+
+    def seen(self) -> tuple[tuple[int, int], ...]:
+        """Changes when one of the files does. Blocks."""
+        return tuple(map(_stamp, filter(None, self._files())))
+
+    def _files(self) -> tuple[Path | None, ...]:
+        return self.token_file, self.ca_file, self.client_cert_file, self.client_key_file
+
+    def _context(self) -> ssl.SSLContext:
+        """With ``ca_file`` only that authority is trusted, not the system's as well."""
+        try:
+            context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file else None)
+        except OSError as error:
+            raise AccessRefused(f"{self.ca_file}: no certificates in PEM ({error.strerror})") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.client_cert_file:
+            try:
+                context.load_cert_chain(str(self.client_cert_file), str(self.client_key_file), password="")
+            except OSError as error:
+                files = f"{self.client_cert_file} and {self.client_key_file}"
+                raise AccessRefused(f"{files}: no certificate with its key in PEM ({error.strerror})") from None
+        return context
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_text("ascii", "replace").strip()
+    except OSError as error:
+        raise AccessRefused(f"{file}: cannot be read ({error.strerror})") from None
+    if not _TOKEN.fullmatch(token):
+        raise AccessRefused(f"{file}: must hold one token of visible ASCII characters")
+    return token
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    try:
+        found = file.stat()
+    except OSError:
+        return (0, 0)
+    return found.st_mtime_ns, found.st_ino

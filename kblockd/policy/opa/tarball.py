@@ -1,0 +1,29 @@
+"""A bundle as OPA takes it: the deciding modules, the data, and a manifest with our revision."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+
+from kblockd.policy.bundle import Bundle
+
+
+def build(bundle: Bundle) -> bytes:
+    """The ``.tar.gz``; the same bundle gives the same bytes.
+
+    Its one root is everything, so that OPA refuses policies and data that somebody uploads beside it. Tests are part
+    of the revision and not of what decides.
+    """
+    # Rego version 1: without it an OPA that was started for old policies would read the same text differently.
+    manifest = {"revision": bundle.revision, "roots": [""], "rego_version": 1}
+    files = {".manifest": json.dumps(manifest), "data.json": json.dumps(dict(bundle.data)), **bundle.deciding()}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in sorted(files):
+            content = files[name].encode()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return gzip.compress(packed.getvalue(), mtime=0)
