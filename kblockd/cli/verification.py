@@ -19,7 +19,8 @@ from kblockd.ledger.verify import Progress, Report, verify
 from kblockd.store.database import look
 from kblockd.store.head import read_head
 from kblockd.store.lock import DirectoryLock
-from kblockd.store.protocol import StoreRefused
+from kblockd.store.opening import compare_with_head
+from kblockd.store.protocol import StoreRefused, Unreadable
 
 LOOKS: Final = 3
 PAUSE_SECONDS: Final = 0.5
@@ -53,7 +54,10 @@ def verdict(
         )
     with _locked(data_dir) as alone:
         if alone:
-            return Verdict(_look(data_dir, kept, progress), decided=True, looks=1)
+            report = _look(data_dir, kept, progress)
+            if report.ok:
+                _compare(data_dir, report)
+            return Verdict(report, decided=True, looks=1)
     return _beside(data_dir, kept, progress, pause)
 
 
@@ -85,6 +89,15 @@ def _look(data_dir: Path, kept: dict[int, bytes], progress: Progress | None) -> 
     head = read_head(data_dir / "head")
     with look(data_dir / "store") as view:
         return verify(view, fold, heads={**kept, head.size: head.root}, progress=progress)
+
+
+def _compare(data_dir: Path, report: Report) -> None:
+    """What a start would refuse although every record is sound: a head of another time, a lost deletion."""
+    with look(data_dir / "store") as view:
+        try:
+            compare_with_head(data_dir / "store", view, report.size, read_head(data_dir / "head"))
+        except (StoreRefused, Unreadable) as refused:
+            report.add("head file", str(refused))
 
 
 @contextmanager

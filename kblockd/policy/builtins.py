@@ -25,7 +25,7 @@ _NATIVE: Final[Mapping[int, str]] = {
         array.concat bits.and bits.lsh bits.or bits.rsh bits.xor concat contains endswith format_int
         graph.reachable graph.reachable_paths indexof indexof_n json.filter json.marshal_with_options json.patch
         json.remove numbers.range object.filter object.remove object.subset object.union semver.compare split
-        startswith strings.any_prefix_match strings.any_suffix_match strings.count time.diff time.parse_ns
+        startswith strings.any_prefix_match strings.any_suffix_match time.diff time.parse_ns
         trim trim_left trim_prefix trim_right trim_suffix
     """,
     3: "array.slice numbers.range_step object.get replace substring",

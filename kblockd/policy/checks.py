@@ -64,7 +64,7 @@ def _tree(modules: Modules, time: DecisionTime) -> list[dict[str, Any]]:
 
 def _lint(modules: Modules, time: DecisionTime, *, server: bool) -> list[Fault]:
     tree = _tree(modules, time)
-    return [*lint(tree, modules.data), *(server_faults(tree) if server else ())]
+    return [*lint(tree, modules.data), *(server_faults(tree, modules.data) if server else ())]
 
 
 def _probe(modules: Modules, time: DecisionTime) -> list[Fault]:

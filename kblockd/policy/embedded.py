@@ -38,7 +38,8 @@ async def check(bundle: Bundle, limits: EmbeddedLimits, *, server: bool = False)
     try:
         child = await Child.spawn(limits.memory_mib)
     except OSError as error:
-        raise PolicyRefused([unloadable(f"no process to check it ({error.strerror})")]) from error
+        fault = unloadable(f"no process to check it ({error.strerror})")
+        raise PolicyRefused([fault], revision=bundle.revision, passing=True) from error
     try:
         async with asyncio.timeout(limits.load_seconds):
             reply = await child.request({"op": "check", "server": server}, bundle.to_json())

@@ -36,9 +36,13 @@ class LoadFailed(Exception):
 
 
 class PolicyRefused(Exception):
-    """A bundle that may not be activated; the revision in force stays. ``faults`` is never empty."""
+    """A bundle that may not be activated; the revision in force stays. ``faults`` is never empty.
 
-    def __init__(self, faults: Sequence[Fault], *, revision: str = "") -> None:
+    ``passing``: the machine was the reason, not the bundle, so that another try may do.
+    """
+
+    def __init__(self, faults: Sequence[Fault], *, revision: str = "", passing: bool = False) -> None:
         super().__init__("\n".join(map(str, faults)))
         self.faults = tuple(faults)
         self.revision = revision
+        self.passing = passing

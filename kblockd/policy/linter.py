@@ -38,9 +38,12 @@ def lint(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Fau
     return sorted(set(faults), key=lambda fault: (fault.file, fault.line, fault.column, fault.message))
 
 
-def server_faults(tree: Sequence[Mapping[str, Any]]) -> list[Fault]:
-    """Calls that the embedded engine answers and an OPA server would answer from something else than the input."""
-    return [
+def server_faults(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Fault]:
+    """What an OPA server would answer from something else than the input, and data that are the server's own."""
+    own = (
+        [Fault("data", 0, 0, "data.system is OPA's own", "give the document another name")] if "system" in data else []
+    )
+    return own + [
         module.fault(node, f"{name} may not be called", builtins.REFUSED_ON_SERVER[name])
         for module in map(Module.from_ast, tree)
         for kind, node in walk(module.rules)

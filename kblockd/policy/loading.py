@@ -87,7 +87,7 @@ class LoadingEngine:
             try:
                 await fresh.start()
             except (LoadFailed, OSError) as failure:
-                refused = PolicyRefused([unloadable(str(failure))], revision=bundle.revision)
+                refused = PolicyRefused([unloadable(str(failure))], revision=bundle.revision, passing=True)
                 self._last_error = str(refused)
                 raise refused from failure
             try:

@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Final
 
 from kblockd.domain.clock import Clock
 from kblockd.policy.bundle import Bundle, read
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.loading import LoadingEngine
+
+MAX_TRIES: Final = 5
+"""Rests double up to 32 intervals."""
 
 OnActivated = Callable[[Bundle], Awaitable[None]]
 OnRefused = Callable[[PolicyRefused], Awaitable[None]]
@@ -18,7 +22,8 @@ OnRefused = Callable[[PolicyRefused], Awaitable[None]]
 
 class PolicyFolder:
     """``on_activated`` is awaited before the swap, so that the activation is on record before it decides anything;
-    when it raises, nothing is swapped. ``on_refused`` is awaited once for each content that was refused."""
+    when it raises, nothing is swapped. ``on_refused`` is awaited once for each content that was refused. A refusal that
+    the machine was the reason of is tried again, with growing pauses, without another word."""
 
     def __init__(
         self,
@@ -38,20 +43,41 @@ class PolicyFolder:
         self._on_refused = on_refused
         self._lock = asyncio.Lock()
         self._seen = ""
+        self._told = ""
+        self._passing = False
+        self._tries = self._rest = 0
 
     async def reload(self) -> bool:
         """Now, even when nothing changed; True when the folder's content is in force afterwards."""
+        self._told = ""
+        return await self._reload()
+
+    async def _reload(self) -> bool:
         async with self._lock:
             try:
                 bundle = await self._engine.prepare(self._folder)
                 if bundle.revision != self._engine.status().revision or not self._engine.status().ready:
                     await self._engine.activate(bundle, before_swap=self._on_activated)
             except PolicyRefused as refused:
-                await self._on_refused(refused)
-                self._seen = refused.revision or str(refused)
+                await self._refused(refused)
                 return False
-            self._seen = bundle.revision
+            self._seen, self._told, self._passing = bundle.revision, "", False
             return True
+
+    async def _refused(self, refused: PolicyRefused) -> None:
+        mark = refused.revision or str(refused)
+        if mark != self._told:
+            await self._on_refused(refused)
+            self._told = mark
+        self._tries = min(self._tries + 1, MAX_TRIES) if self._passing and mark == self._seen else 0
+        self._seen, self._passing, self._rest = mark, refused.passing, 1 << self._tries
+
+    def _due(self, digest: str) -> bool:
+        """What was not tried yet, and what the machine alone stood in the way of, after its rest."""
+        if digest != self._seen:
+            return True
+        self._rest -= 1
+        return self._passing and self._rest <= 0
 
     async def run(self) -> None:
         """Polls until it is cancelled. A change counts once it reads the same twice: no half-written folder."""
@@ -59,7 +85,7 @@ class PolicyFolder:
         while True:
             await self._clock.sleep(self._interval)
             digest = await self._digest()
-            if digest == settled and digest != self._seen:
+            if digest == settled and self._due(digest):
                 await self._tried()
             settled = digest
 
@@ -67,7 +93,7 @@ class PolicyFolder:
         """A callback that raises (the record could not be written) must not end the watch: the next poll tries
         again, and ``status().last_error`` says so meanwhile."""
         with contextlib.suppress(Exception):
-            await self.reload()
+            await self._reload()
 
     async def _digest(self) -> str:
         """The revision, or why there is none."""

@@ -91,6 +91,13 @@ def replace_n(replacements: Mapping[str, str], value: str) -> str:
     return re.sub("|".join(map(re.escape, keys)), lambda found: replacements[found.group()], value)
 
 
+def occurrences(value: str, search: str) -> int:
+    """``strings.count``: without overlap, and an empty string is found before, between and after the characters."""
+    if not isinstance(value, str) or not isinstance(search, str):
+        raise TypeError("strings.count takes two strings")
+    return value.count(search)
+
+
 def cidr_contains(network: str, other: str) -> bool:
     """``net.cidr_contains``: an address or a whole network within a network; families never mix."""
     outer, inner = _network(network), _network(other) if "/" in other else _address(other)
@@ -162,6 +169,7 @@ REPLACED: Final[Mapping[str, tuple[int, Callable[..., Any]]]] = {
     "regex.template_match": (4, patterns.template_match),
     "glob.match": (3, patterns.glob_match),
     "strings.replace_n": (2, replace_n),
+    "strings.count": (2, occurrences),
     "sprintf": (2, sprintf),
     "to_number": (1, to_number),
     "time.parse_rfc3339_ns": (1, parse_rfc3339_ns),

@@ -154,7 +154,7 @@ def _check(data_dir: Path, tree: Tree, inspect: Callable[[View], None] | None) -
                 "version that wrote it, or restore a backup of this format."
             )
         size = view.size()
-        _compare_with_head(path, view, size, head)
+        compare_with_head(path, view, size, head)
         try:
             _compare_roots(path, view, size, head, tree)
             _compare_hashes(path, view, size, tree)
@@ -165,8 +165,11 @@ def _check(data_dir: Path, tree: Tree, inspect: Callable[[View], None] | None) -
     return size
 
 
-def _compare_with_head(path: Path, view: View, size: int, head: Head) -> None:
-    """Behind the head is a loss; more than one batch ahead of it means that the head is of another time."""
+def compare_with_head(path: Path, view: View, size: int, head: Head) -> None:
+    """Behind the head is a loss; more than one batch ahead of it means that the head is of another time.
+
+    Raises ``StoreRefused``. Only while nobody writes.
+    """
     sequence, group = view.sequence(), view.group()
     if size < head.size or sequence < head.rocks:
         raise StoreRefused(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,31 +21,32 @@ from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.faults import Fault, LoadFailed, PolicyRefused
 from kblockd.policy.loading import unloadable
 from kblockd.policy.opa.process import OpaLimits, OpaProcess
-from kblockd.policy.opa.running import Running
+from kblockd.policy.opa.running import Running, completed, fresh, make_private
 from kblockd.policy.opa.tarball import build
 from kblockd.policy.samples import SAMPLES
 
 MAX_OUTPUT: Final = 16 << 20
+_RESERVED: Final = {"kblock": "is also a package", "system": "is OPA's own, its revision among it"}
 _LOGS: Final = ("print", "trace")
-_PROBE_SECONDS: Final = 5.0
 _UNDEFINED_FUNCTION: Final = "undefined function "
 
 
 async def check(bundle: Bundle, program: Path, run_dir: Path, limits: OpaLimits) -> Bundle:
     """The bundle with the number of tests that passed; raises ``PolicyRefused`` with every fault of the first step
     that finds any. Takes at most ``load_seconds``; leaves neither process nor file."""
-    folder = await asyncio.to_thread(_written, bundle, run_dir)
+    folder, passing = fresh(run_dir, f"check-{os.getpid()}-"), False
     try:
+        await completed(_write, bundle, folder)
         async with asyncio.timeout(limits.load_seconds):
             faults, tests = await _steps(_Workshop(bundle, program, folder, limits))
     except TimeoutError:
         faults, tests = [unloadable(f"checking it took longer than {limits.load_seconds:g} s")], 0
     except (LoadFailed, OSError) as error:
-        faults, tests = [unloadable(f"OPA could not check it: {error}")], 0
+        faults, tests, passing = [unloadable(f"OPA could not check it: {error}")], 0, True
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     if faults:
-        raise PolicyRefused(faults, revision=bundle.revision)
+        raise PolicyRefused(faults, revision=bundle.revision, passing=passing)
     return Bundle(bundle.modules, bundle.data, bundle.revision, tests)
 
 
@@ -72,9 +73,8 @@ class _Workshop:
             await running.kill()
 
 
-def _written(bundle: Bundle, run_dir: Path) -> Path:
-    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="check-", dir=run_dir))
+def _write(bundle: Bundle, folder: Path) -> None:
+    make_private(folder)
     (folder / "probe.tar.gz").write_bytes(build(bundle))
     texts = {
         **bundle.modules,
@@ -85,7 +85,6 @@ def _written(bundle: Bundle, run_dir: Path) -> Path:
         file = folder / "bundle" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    return folder
 
 
 async def _steps(shop: _Workshop) -> tuple[list[Fault], int]:
@@ -108,8 +107,9 @@ async def _allowed(shop: _Workshop) -> dict[str, Any]:
 
 
 async def _compiled(shop: _Workshop) -> list[Fault]:
-    if "kblock" in shop.bundle.data:
-        return [Fault("data", 0, 0, "data.kblock is also a package", "give the document another name")]
+    for name, why in _RESERVED.items():
+        if name in shop.bundle.data:
+            return [Fault("data", 0, 0, f"data.{name} {why}", "give the document another name")]
     code, output = await shop.opa("check", "--format=json", "--capabilities=../capabilities.json", "--bundle", ".")
     if code == 0:
         return []
@@ -189,7 +189,7 @@ async def _why(shop: _Workshop, process: OpaProcess, entrypoint: str) -> tuple[s
     """What is wrong and the next step, or None."""
     for sample in SAMPLES:
         try:
-            reply = await process.opa.ask(entrypoint, sample, shop.bundle.revision, _PROBE_SECONDS)
+            reply = await process.opa.ask(entrypoint, sample, shop.bundle.revision, shop.limits.load_seconds)
             if "value" not in reply:
                 return f"{entrypoint} is undefined for the sample input", "add `default result := ...` that denies"
             entrypoints.check(entrypoint, reply["value"])

@@ -73,7 +73,7 @@ class Opa:
                     status, body = await self._client.query_rule(_Input(document), package, rule, _PARAMETERS)
             except TimeoutError:
                 raise
-            except (aiohttp.ClientError, OSError, ValueError, RuntimeError) as error:
+            except Exception as error:  # whatever a client or a stranger's server brings: no decision
                 raise PolicyFailure(Reason.POLICY_DOWN, f"OPA cannot be asked: {_why(error)}") from None
         return status, body
 

@@ -6,10 +6,14 @@ import asyncio
 import contextlib
 import os
 import signal
+import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from kblockd.policy.faults import LoadFailed
 
 
 class Running:
@@ -86,3 +90,30 @@ async def _killed(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     await asyncio.to_thread(process.wait)
+
+
+def fresh(run_dir: Path, prefix: str) -> Path:
+    """A path in ``run_dir`` that nothing has yet."""
+    return run_dir / f"{prefix}{os.urandom(6).hex()}"
+
+
+def make_private(folder: Path) -> None:
+    """Makes it, and the folder that it is in if need be; raises ``LoadFailed`` or ``OSError``. Blocks.
+
+    Whoever could write to the folder that it is in could put another socket in the place of ours, and decide.
+    """
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.parent.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise LoadFailed(f"{folder.parent} can be written by others; it must belong to the daemon, with mode 0700")
+    folder.mkdir(mode=0o700)
+
+
+async def completed(work: Callable[..., None], *arguments: Any) -> None:
+    """Work in a thread, which cannot be stopped: who is cancelled meanwhile waits for its end and can undo it."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise

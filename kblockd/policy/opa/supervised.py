@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -22,10 +21,10 @@ from kblockd.domain.ids import Ids
 from kblockd.policy.asking import CLOSED, Asker
 from kblockd.policy.bundle import Bundle
 from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.faults import LoadFailed
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.opa.check import check
 from kblockd.policy.opa.process import OpaLimits, OpaProcess
+from kblockd.policy.opa.running import completed, fresh, make_private
 from kblockd.policy.opa.tarball import build
 
 ENGINE: Final = "opa"
@@ -79,7 +78,8 @@ class OpaServer:
     async def start(self) -> None:
         """Until OPA serves the revision; raises ``LoadFailed`` or ``OSError`` and leaves nothing behind."""
         try:
-            self._folder = await asyncio.to_thread(_private_folder, self._run_dir, build(self._bundle))
+            self._folder = fresh(self._run_dir, f"opa-{os.getpid()}-")
+            await completed(_furnish, self._folder, build(self._bundle))
             process = await self._spawn()
         except BaseException:
             await self._end()
@@ -173,7 +173,7 @@ class OpaServer:
             await asyncio.sleep(pause)
             try:
                 return await self._spawn()
-            except (LoadFailed, OSError):
+            except Exception:  # whatever it was: who keeps OPA alive must not end
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     async def _spawn(self) -> OpaProcess:
@@ -198,17 +198,15 @@ class OpaServer:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
 
-def _private_folder(run_dir: Path, bundle: bytes) -> Path:
-    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _sweep(run_dir)
-    folder = Path(tempfile.mkdtemp(prefix=f"opa-{os.getpid()}-", dir=run_dir))
+def _furnish(folder: Path, bundle: bytes) -> None:
+    make_private(folder)
+    _sweep(folder.parent)
     (folder / "bundle.tar.gz").write_bytes(bundle)
-    return folder
 
 
 def _sweep(run_dir: Path) -> None:
     """What daemons that were killed have left."""
-    for folder in run_dir.glob("opa-*-*"):
+    for folder in (*run_dir.glob("opa-*-*"), *run_dir.glob("check-*-*")):
         pid = folder.name.split("-")[1]
         if pid.isdigit() and _gone(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -146,3 +147,36 @@ async def test_missing_at_the_start_leaves_nothing_ready(kind: Kind, tmp_path: P
     assert not it.engine.status().ready
     assert "nowhere" in it.engine.status().last_error
     await it.engine.close()
+
+
+async def test_refusal_by_the_machine_is_tried_again_without_another_word(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process could be started: when it can be, the change comes into force; no hand and no restart."""
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    write(watched.path, CHANGED)
+    for _ in range(8):
+        await watched.clock.tick()
+    assert len(watched.refused) == 1
+    assert watched.refused[0].passing
+    monkeypatch.undo()
+    for _ in range(70):
+        await watched.clock.tick()
+        if watched.engine.status().revision == Bundle.of(CHANGED).revision:
+            break
+    assert watched.engine.status().revision == Bundle.of(CHANGED).revision
+    assert watched.engine.status().last_error == ""
+
+
+async def test_change_is_not_kept_waiting_by_the_rest_of_a_refused_one(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    write(watched.path, deciding(ALLOW_REFUND, ALLOW_REFUND))
+    for _ in range(12):
+        await watched.clock.tick()
+    monkeypatch.undo()
+    write(watched.path, CHANGED)
+    for _ in range(2):
+        await watched.clock.tick()
+    assert watched.engine.status().revision == Bundle.of(CHANGED).revision

@@ -162,6 +162,8 @@ def _serve(estate: Estate, damage: Damage) -> str:
         assert stories["pending"].pending is not None
         assert pending.approval_id == stories["pending"].pending.approval_id
         assert isinstance(agent.execute(stories["held"].call), Held)
+    if damage.fate is Fate.OLDER:
+        return "nothing inside can tell; a checkpoint that was kept elsewhere does"
     if damage.image == "killed" and damage.fate is Fate.WHOLE:
         sent = replace(stories["sent"])  # each copy of the image has a future of its own
         sent.check_completed(sent.finish())

@@ -41,7 +41,7 @@ def _first(text: str) -> str:
 
 
 def _lost(finding: Finding) -> str:
-    return "all records" if finding.lost == 0 else f"{finding.lost} records lost, all named"
+    return "every record" if finding.lost == 0 else f"all but {finding.lost}, which are told"
 
 
 def _wanted(finding: Finding) -> str:

@@ -136,6 +136,8 @@ class Disk:
                 continue
             path = _now(name.path, moved)
             target = None if name.target is None else _now(name.target, moved)
+            if not path.parent.exists():
+                continue  # in a folder that was made, and is unmade, later on
             self._undo_one(name, path, target)
             undone.append(f"{name.what} {path.relative_to(self.root)}")
         return undone
@@ -184,8 +186,7 @@ def _replay(events: list[list[str]], before: dict[int, int]) -> tuple[list[_Name
         if what == "sync":
             sizes[int(fields[0])] = int(fields[1])
         elif what == "dirsync":
-            for name in names:
-                name.unsynced.discard(Path(fields[0]))
+            _sync(names, Path(fields[0]))
         elif what in _NAMES:
             names.append(_name(what, fields))
             if what == "rename":
@@ -203,6 +204,17 @@ def _name(what: str, fields: list[str]) -> _Name:
     folders = {(name.target or name.path).parent}
     name.unsynced = folders | {name.path.parent} if what == "rename" else folders
     return name
+
+
+def _sync(names: list[_Name], folder: Path) -> None:
+    """What a synced folder names is durable; what was in a folder that is durably gone matters no more."""
+    for number, name in enumerate(names):
+        if folder in name.unsynced:
+            name.unsynced.discard(folder)
+            if name.what == "rmdir":
+                for inside in names[:number]:
+                    if name.path in inside.path.parents:
+                        inside.unsynced.clear()
 
 
 def _follow(names: list[_Name], source: Path, target: Path) -> None:

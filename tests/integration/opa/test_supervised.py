@@ -268,13 +268,57 @@ async def test_what_a_killed_daemon_left_is_swept(kind: Kind, tmp_path: Path) ->
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     left = kind.run_dir / f"opa-{ended.pid}-x"
+    checked = kind.run_dir / f"check-{ended.pid}-x"
     other = kind.run_dir / f"opa-{os.getppid()}-x"
-    for folder in (left, other):
+    for folder in (left, checked, other):
         folder.mkdir()
     async with kind.running(tmp_path / "p", deciding(ALLOW_REFUND)):
         assert not left.exists()
+        assert not checked.exists()
         assert other.exists()
     other.rmdir()
+
+
+async def test_activation_that_is_cancelled_at_any_moment_leaves_nothing(kind: Kind) -> None:
+    """Neither a process nor a folder, wherever the start was: ``kind_of`` looks for what is left."""
+    engine = kind.engine()
+    bundle = Bundle.of(files())
+    for turn in range(40):
+        starting = asyncio.create_task(engine.activate(bundle))
+        await asyncio.sleep(turn * 0.003)
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+            break  # quicker than the cancellation
+        assert not kind.children()
+        assert not list(kind.run_dir.iterdir())
+    assert turn > 2
+    await engine.close()
+    assert not kind.children()
+
+
+async def test_folder_that_others_can_write_to_is_not_used(kind: Kind, tmp_path: Path) -> None:
+    """Whoever can could put a socket of their own in its place."""
+    kind.run_dir.chmod(0o777)
+    engine = kind.engine()
+    with pytest.raises(PolicyRefused, match="can be written by others"):
+        await engine.prepare(write(tmp_path / "p", files()))
+    with pytest.raises(PolicyRefused, match="can be written by others"):
+        await engine.activate(Bundle.of(files()))
+    await engine.close()
+
+
+@pytest.mark.parametrize("name", ["kblock", "system"])
+async def test_data_that_could_stand_in_for_a_rule_or_the_revision_is_refused(
+    kind: Kind, tmp_path: Path, name: str
+) -> None:
+    from kblockd.policy import embedded
+
+    texts = files(data__json=f'{{"{name}": {{"bundles": {{}}}}}}')
+    with pytest.raises(PolicyRefused, match=f"data.{name} is"):
+        await kind.engine().prepare(write(tmp_path / "p", texts))
+    with pytest.raises(PolicyRefused, match=f"data.{name} is"):
+        await embedded.check(Bundle.of(texts), PATIENT, server=True)
 
 
 PARENT = """

@@ -56,6 +56,7 @@ OTHERS = [
     *(f"time.add_date({at}, {by})" for at in (1769860800000000000, -1) for by in ("0, 1, 0", "0, 13, 0", "-1, -2, -3")),
     *('regex.template_match("urn:{[a-z]+}:x", "urn:ab:x", "{", "}")', 'regex.template_match("a{b", "a", "{", "}")'),
     *('regex.template_match("a.b", "axb", "{", "}")', 'regex.template_match("{a{2}}", "aa", "{", "}")'),
+    *(f"strings.count({texts})" for texts in ('"11111", "11"', '"é💶", ""', '"", ""', '"", "a"', '"aba", "a"')),
     *('crypto.sha256("aé")', 'crypto.hmac.sha256("aé", "k")', 'crypto.hmac.equal("a", "b")'),
 ]
 
