@@ -13,7 +13,7 @@ OPA := $(TOOLS)/bin/opa
 GO := $(shell command -v go 2>/dev/null)
 OPA_VERSION := v1.22.3
 
-.PHONY: demo test lint unit bench fuzz proto tools opa lock clean
+.PHONY: demo test lint unit bench soak fuzz proto tools opa lock clean
 
 demo: $(STAMP)
 	$(BIN)/python -m tests.demo.run
@@ -21,7 +21,7 @@ demo: $(STAMP)
 test: $(STAMP) tools lint unit
 
 unit:
-	$(BIN)/pytest -q -n 2 --dist loadgroup
+	$(BIN)/pytest -q -n 2 --dist loadfile
 
 lint: $(STAMP) tools
 	$(BIN)/ruff check .
@@ -48,6 +48,11 @@ opa:
 ifneq ($(GO),)
 	@[ -x $(OPA) ] || GOBIN=$(CURDIR)/$(TOOLS)/bin CGO_ENABLED=0 $(GO) install github.com/open-policy-agent/opa@$(OPA_VERSION)
 endif
+
+# Hours rather than minutes: every power loss, every damage.
+soak: $(STAMP) tools
+	$(BIN)/pytest -q -n 2 --dist loadfile -m soak --timeout 3600
+	$(BIN)/python -m tests.crash.damage.table
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.security.hostile.fuzz --seconds 120

@@ -34,11 +34,11 @@ HUGE = "package kblock.decision\n\nresult := [" + "1, " * 200_000 + "1]\n"
 
 @pytest.mark.parametrize("bomb", [NESTED, DEEP, HUGE], ids=["doubling", "deep", "huge"])
 async def test_parser_bomb_is_refused_within_the_limits(bomb: str) -> None:
-    started = time.monotonic()
+    started, before = time.monotonic(), children()
     with pytest.raises(PolicyRefused):
         await check(Bundle.of(files(decision=bomb)), EmbeddedLimits(load_seconds=3.0))
     assert time.monotonic() - started < HANG_SECONDS / 2
-    assert not children()
+    assert children() <= before
 
 
 async def refusal(**changed: str) -> str:
