@@ -157,7 +157,9 @@ def _slowly(value: Json) -> bytes:
     """What orjson refuses by a limit of its own (254 levels) is left to the package that has none."""
     try:
         return rfc8785.dumps(value)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise NotCanonical("nested too deep") from None
+    except ValueError as error:
         raise NotCanonical(str(error)) from None
 
 
@@ -167,19 +169,29 @@ def _simple(value: Json) -> bool:
     RFC 8785 sorts by UTF-16 code units, orjson by UTF-8 bytes; they differ only where astral characters meet
     U+E000 to U+FFFF. Numbers in ECMAScript form differ only for floats.
     """
-    kind = type(value)
-    if isinstance(value, str):
-        return _encodable(value)
-    if kind is dict:
-        return all(
-            type(k) is str and (k.isascii() or (not _ASTRAL.search(k) and _encodable(k))) and _simple(v)
-            for k, v in value.items()
-        )
-    if kind is list or kind is tuple:
-        return all(map(_simple, value))
-    if kind is int:
-        return bool(-MAX_INTEGER <= value <= MAX_INTEGER)
-    return value is None or isinstance(value, bool)
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        kind = type(item)
+        if kind is str:
+            if not item.isascii() and not _encodable(item):
+                return False
+        elif kind is dict:
+            if not all(type(key) is str and (key.isascii() or _sorts_alike(key)) for key in item):
+                return False
+            waiting.extend(item.values())
+        elif kind is list or kind is tuple:
+            waiting.extend(item)
+        elif kind is int:
+            if not -MAX_INTEGER <= item <= MAX_INTEGER:
+                return False
+        elif item is not None and kind is not bool and not (isinstance(item, str) and _encodable(item)):
+            return False  # a StrEnum is its text; a float, or what is no JSON, is not simple
+    return True
+
+
+def _sorts_alike(key: str) -> bool:
+    return not _ASTRAL.search(key) and _encodable(key)
 
 
 def _encodable(text: str) -> bool:

@@ -136,8 +136,13 @@ def _record(document: Mapping[str, Any]) -> Record:
 
 
 def _has_float(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(_has_float(member) for member in value.values())
-    if isinstance(value, list | tuple):
-        return any(_has_float(member) for member in value)
-    return isinstance(value, float)
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+        elif isinstance(item, float):
+            return True
+    return False

@@ -20,7 +20,7 @@ from kblockd.execution.classify import Classified, attempt_record, classify_outc
 from kblockd.execution.consume import Claim
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.parts import Parts
-from kblockd.execution.spans import calling
+from kblockd.execution.spans import calling, polling
 from kblockd.execution.stages import Stage, stage
 from kblockd.execution.track import follow
 from kblockd.telemetry.context import outgoing
@@ -88,7 +88,8 @@ async def _look_up(parts: Parts, classified: Classified) -> Settled:
         late = await _late_answer(parts, classified)
         if late is not None:
             return late
-        found = await _ask_all(parts, classified)
+        with polling(classified.trace):
+            found = await _ask_all(parts, classified)
         if parts.late.waiting(classified.claim.run.action.execution_id):
             continue  # it came while we asked, and knows better than an absence
         if found is not None and found.standing is not Standing.UNPROVABLE:

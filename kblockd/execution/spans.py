@@ -37,8 +37,14 @@ def describe(trace: Trace, row: Row) -> None:
         trace.attributes[names.FINDING] = finding["finding"]
 
 
+def polling(trace: Trace) -> AbstractContextManager[Any]:
+    """A span for one iteration of a wait at 13 or 14: its questions, without the pause after them (R515)."""
+    row = trace.open_row()
+    return nullcontext() if row is None else trace.nested(row, "poll")
+
+
 def calling(trace: Trace, call: str) -> AbstractContextManager[Any]:
-    """A span for one adapter call inside the open stage; ``call`` is describe, read, invoke, lookup or poll (R514)."""
+    """A span for one adapter call inside the open stage or poll; ``call`` is describe, read, invoke, lookup or poll (R514)."""
     row = trace.open_row()
     if row is None:
         return nullcontext()

@@ -10,7 +10,7 @@ import dataclasses
 from kblockd.domain.states import ResultClass
 from kblockd.execution.classify import Classified, attempt_record, classify_outcome
 from kblockd.execution.parts import Parts
-from kblockd.execution.spans import calling
+from kblockd.execution.spans import calling, polling
 from kblockd.execution.stages import Stage
 from kblockd.telemetry.context import outgoing
 from kblockd.upstream.adapter import Call, Outcome, Sent
@@ -21,7 +21,8 @@ async def follow(parts: Parts, classified: Classified) -> Classified:
     verification = classified.claim.run.action.contract.verification
     end = parts.clock.monotonic() + verification.maximum_duration_seconds
     while True:
-        outcome = await _poll(parts, classified)
+        with polling(classified.trace):
+            outcome = await _poll(parts, classified)
         if outcome.sent is Sent.ANSWERED:
             return await _ended(parts, classified, outcome)
         if parts.clock.monotonic() >= end:

@@ -19,6 +19,7 @@ from kblockd.execution.load import value_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.read import read_tool
 from kblockd.execution.reconcile import Settled, Standing
+from kblockd.execution.spans import polling
 from kblockd.execution.stages import Stage, stage
 from kblockd.policy import entrypoints
 from kblockd.policy.engine import PolicyFailure
@@ -73,7 +74,8 @@ async def _until_decisive(parts: Parts, settled: Settled, wanted: VerifyRead) ->
     snapshot = await _snapshot(parts, settled)
     while True:
         left = end - parts.clock.monotonic()
-        reading = await _read_once(parts, settled, wanted, snapshot, min(_READ_SECONDS, max(1.0, left)))
+        with polling(settled.trace):
+            reading = await _read_once(parts, settled, wanted, snapshot, min(_READ_SECONDS, max(1.0, left)))
         if reading.verdict in _DECISIVE:
             return reading
         left = end - parts.clock.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -60,7 +61,7 @@ class UpstreamConfig(_Frozen):
     maximum_concurrent_calls: int = Field(default=16, ge=1)
     breaker: BreakerLimits = BreakerLimits()
 
-    @property
+    @cached_property
     def origin(self) -> Origin:
         """Scheme, host and port, for the action digest and the guard."""
         return Origin.of(self.url)
