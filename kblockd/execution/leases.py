@@ -2,7 +2,8 @@
 
 In memory: expiry and renewal. In the ledger: the fence, written by the consumption (stage 9), and the target's row.
 One daemon owns the store, so a lease of an earlier life is dead at the start. A holder that cannot renew before
-``expires - skew`` fences itself: no dispatch, no outcome (C4, LSE-01, LSE-08).
+``expires - skew`` fences itself: nothing is marked or sent any more. What it has learned of a call that was sent
+before still counts, as long as nobody else has moved the execution (C4, LSE-01, LSE-08).
 """
 
 from __future__ import annotations

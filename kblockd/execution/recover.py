@@ -18,6 +18,7 @@ from kblockd.execution.consume import Claim
 from kblockd.execution.journal import Entry
 from kblockd.execution.parts import Parts
 from kblockd.execution.reconcile import Settled, Standing
+from kblockd.execution.spans import planned
 from kblockd.execution.stages import Stage, stage
 from kblockd.execution.verify import SKIPPED, Judged, outcome_document
 from kblockd.policy import entrypoints
@@ -143,6 +144,7 @@ async def _plan(parts: Parts, judged: Judged, fault: FaultKind, result_class: Re
     entry = Entry(RecordType.RECOVERY_PLANNED, {**body, "recovery": word, "class": str(result_class)})
     ticket = await run.journal.commit(parts, Stage.RECOVER, [entry])
     await ticket.durable()
+    planned(settled.trace, word)
     return word
 
 

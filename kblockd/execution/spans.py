@@ -37,6 +37,13 @@ def describe(trace: Trace, row: Row) -> None:
         trace.attributes[names.FINDING] = finding["finding"]
 
 
+def planned(trace: Trace, recovery: str) -> None:
+    """Sets the recovery on the open stage and on the root: the execution's row forgets it with the next attempt
+    (R517, R526)."""
+    trace.note(names.RECOVERY, recovery)
+    trace.attributes[names.RECOVERY] = recovery
+
+
 def polling(trace: Trace) -> AbstractContextManager[Any]:
     """A span for one iteration of a wait at 13 or 14: its questions, without the pause after them (R515)."""
     row = trace.open_row()
@@ -44,7 +51,10 @@ def polling(trace: Trace) -> AbstractContextManager[Any]:
 
 
 def calling(trace: Trace, call: str) -> AbstractContextManager[Any]:
-    """A span for one adapter call inside the open stage or poll; ``call`` is describe, read, invoke, lookup or poll (R514)."""
+    """A span for one adapter call inside the open stage or poll (R514).
+
+    ``call`` is describe, read, invoke, lookup or poll.
+    """
     row = trace.open_row()
     if row is None:
         return nullcontext()

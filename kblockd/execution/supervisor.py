@@ -210,7 +210,7 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
     def _lease_lost(self, lease: Lease) -> None:
-        """On record and in the log, once a lease (R166, LSE-08): from here on its holder sends and writes nothing."""
+        """On record and in the log, once a lease (R166, LSE-08): from here on its holder marks and sends nothing."""
         _log.warning("a lease ended while its holder was held up", extra={"execution_id": lease.execution_id})
         self._begin(self._record_lost(lease))
 

@@ -47,7 +47,7 @@ async def reason_of(engine, given: dict) -> Reason:
 
 
 async def test_pol_04_without_a_policy_nothing_is_ready_and_everything_is_denied(tmp_path: Path) -> None:
-    """R109: missing at the start is POLICY_UNDEFINED, not an allowance."""
+    """R110: missing at the start is POLICY_UNDEFINED, not an allowance."""
     engine = embedded()
     assert not engine.status().ready
     assert await reason_of(engine, document()) is Reason.POLICY_UNDEFINED

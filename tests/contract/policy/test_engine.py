@@ -67,7 +67,7 @@ async def test_one_input_leaves_nothing_for_the_next(engine_with: EngineWith) ->
 
 
 async def test_pol_01_undefined_for_this_input_is_a_denial(engine_with: EngineWith) -> None:
-    """R109: no decision is no permission."""
+    """R110: no decision is no permission."""
     partial = f'package kblock.decision\n\nimport rego.v1\n\nresult := {ALLOW} if input.action.type != "ghost"\n'
     engine = await engine_with(files(decision=partial))
     assert (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "allow"

@@ -160,7 +160,7 @@ def test_rec_06_seven_deaths_of_one_execution(world: World) -> None:
 
 @pytest.mark.parametrize("failpoint", ["16.seal:before=kill", "16.seal:headed=kill", "16.seal:after=kill"])
 def test_rec_10_what_is_held_stays_held(world: World, failpoint: str) -> None:
-    """REC-10, REC-09: only an operator resolves it; until then its target stays locked and its deed refused (R499)."""
+    """REC-10, REC-09: only an operator resolves it; until then its target stays locked and its deed refused (R195)."""
     world.site.start(failpoint)
     world.keep_checkpoint()
     world.payments.control(list_lag_seconds=600.0)
@@ -187,7 +187,7 @@ def test_rec_10_what_is_held_stays_held(world: World, failpoint: str) -> None:
 
 @pytest.mark.parametrize("place", ["written", "headed"])
 def test_rec_10_a_death_while_an_operator_resolves(world: World, place: str) -> None:
-    """REC-10: the finding is on disk with its seal or not at all; whoever asks again gets a clear answer (R499)."""
+    """REC-10: the finding is on disk with its seal or not at all; whoever asks again gets a clear answer (R501)."""
     world.site.start(f"16.seal:{place}=kill@2")
     world.keep_checkpoint()
     world.payments.control(list_lag_seconds=600.0)

@@ -103,7 +103,7 @@ def test_lse_01_the_watchdog_ends_what_was_paused(world: World) -> None:
 
 
 def test_rpc_03_a_stop_lets_what_is_in_flight_end(world: World) -> None:
-    """RPC-03: five dispatches wait for their answers; exit 0, and each is sealed before it (R166, R640)."""
+    """RPC-03: five dispatches wait for their answers; exit 0, and each is sealed before it (R469)."""
     world.site.start()
     world.keep_checkpoint()
     world.payments.control(stall_seconds=1.5)
@@ -145,7 +145,7 @@ def test_rpc_03_what_a_stop_cuts_is_reconciled_at_the_next_start(world: World) -
 
 
 def test_led_06_a_second_daemon_is_refused_and_the_first_goes_on(world: World) -> None:
-    """LED-06: by the name of the directory and the process; the sockets stay the first one's (R530)."""
+    """LED-06: by the name of the directory and the process; the sockets stay the first one's."""
     world.site.start()
     world.keep_checkpoint()
     daemon = world.site.process

@@ -91,7 +91,7 @@ def test_idm_03_two_hundred_identical_calls_without_a_key(slow: Crowd) -> None:
 
 
 def test_apr_01_one_approval_and_twenty_keys(slow: Crowd) -> None:
-    """APR-01: whoever cites it, one dispatch in all, and none after it (R106, R111)."""
+    """APR-01: whoever cites it, one dispatch in all, and none after it (R111, R117)."""
     order = slow.order()
     refund = {"operation": "payment.refund.create", "environment": "production"}
     with slow.site.client() as agent:
@@ -129,7 +129,7 @@ def test_c10_two_keys_with_one_intent_in_flight(slow: Crowd) -> None:
 
 
 def test_c10_the_second_of_two_approved_keys_is_refused_at_nine(crowd: Crowd) -> None:
-    """C10: the first is held, its target is free and its deed is not; an operator's finding frees it (R499)."""
+    """C10: the first is held, its target is free and its deed is not; an operator's finding frees it (R195)."""
     order = crowd.order()
     with crowd.site.client() as agent, crowd.site.client("operator") as operator:
         first, second = (call(order, f"{name}-{order}", "blind") for name in ("one", "two"))
@@ -206,7 +206,7 @@ def test_apr_14_many_decisions_on_one_request(crowd: Crowd) -> None:
 
 
 def test_many_findings_on_one_hold(crowd: Crowd) -> None:
-    """R499: operators resolve at one moment; one finding is recorded, and the RESULT says what it says."""
+    """R501: operators resolve at one moment; one finding is recorded, and the RESULT says what it says."""
     order = crowd.order()
     one = _approved(crowd, call(order, f"key-{order}", "blind"))
     crowd.payments.control(refuse=True)

@@ -39,7 +39,7 @@ def slow(crowd: Crowd) -> Iterator[Crowd]:
 
 
 def test_more_executions_than_the_limit(slow: Crowd) -> None:
-    """R174: a burst of twenty targets; three run, the others are told when to come back and left no trace."""
+    """A burst of twenty targets; three run, the others are told when to come back and left no trace."""
     orders = [slow.order() for _ in range(20)]
     asked = [ask(order, f"key-{order}") for order in orders]
     got = slow.call(asked)
@@ -55,7 +55,7 @@ def test_more_executions_than_the_limit(slow: Crowd) -> None:
 
 
 def test_a_repeat_needs_no_place(slow: Crowd) -> None:
-    """R068: a finished call is answered while all places are taken, and one that runs is joined."""
+    """R140: a finished call is answered while all places are taken, and one that runs is joined."""
     with slow.site.client() as agent:
         done = made(ask(slow.order(), "done-" + slow.order()))
         first = agent.execute(done)
@@ -69,7 +69,7 @@ def test_a_repeat_needs_no_place(slow: Crowd) -> None:
 
 
 def test_more_pending_approvals_than_an_agent_may_have(crowd: Crowd) -> None:
-    """R109: the third is refused and not recorded; another agent is not concerned; a denial makes room."""
+    """The third is refused and not recorded; another agent is not concerned; a denial makes room."""
     calls = [call(crowd.order(), "pending-" + crowd.order()) for _ in range(PENDING + 1)]
     with crowd.site.client() as agent, crowd.site.client("other") as other:
         pending = [agent.execute(one) for one in calls[:PENDING]]
@@ -85,7 +85,7 @@ def test_more_pending_approvals_than_an_agent_may_have(crowd: Crowd) -> None:
 
 
 def test_more_actions_of_a_contract_than_it_allows(slow: Crowd) -> None:
-    """R163: two targets under maximum_concurrent_actions 1; the second stays approved and runs when there is room."""
+    """R175: two targets under maximum_concurrent_actions 1; the second stays approved and runs when there is room."""
     asked = [ask(order, f"key-{order}", **NARROW) for order in (slow.order(), slow.order())]
     got = slow.call(asked)
     refused = [one for one in got if one["kind"] == "error"]

@@ -389,7 +389,7 @@ async def test_mcp_09_unknown_session_at_the_call(server: RawMcp, protocol: str)
 
 
 async def test_mcp_10_progress_never_extends_the_deadline(server: RawMcp, protocol: str) -> None:
-    """R196, R197, R200: progress for ever ends at the deadline; a slow tool with progress succeeds within it."""
+    """R196, R197: progress for ever ends at the deadline; a slow tool with progress succeeds within it."""
 
     def progress(times: int | None) -> Behaviour:
         async def behaviour(peer: Peer) -> None:

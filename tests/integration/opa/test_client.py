@@ -100,7 +100,7 @@ WRONG: dict[str, tuple[Respond, Reason, str]] = {
 async def test_pol_05_wrong_answers_are_denied_and_say_what_they_were(
     respond: Respond, reason: Reason, says: str
 ) -> None:
-    """R109: everything but a whole answer of the revision in force denies."""
+    """R110: everything but a whole answer of the revision in force denies."""
     found = await failure(respond)
     assert found.reason is reason
     assert says in found.message

@@ -155,7 +155,7 @@ def test_a_principal_of_all_tenants_cannot_execute(site: LocalSite) -> None:
 
 @pytest.mark.parametrize("who", ["colleague", "operator"])
 def test_apr_08_who_may_not_approve(site: LocalSite, who: str) -> None:
-    """R305: the requester's own team, and somebody without the role; the approval stays pending."""
+    """APR-08: the requester's own team, and somebody without the role; the approval stays pending."""
     mine = order()
     pending = ask(site, refund(mine, key=mine))
     with pytest.raises(PermissionDenied):
@@ -289,7 +289,7 @@ def test_apr_06_a_callers_short_wait_decides_nothing(site: LocalSite) -> None:
 
 
 def test_the_decision_is_signed_and_recorded(site: LocalSite) -> None:
-    """R305, APR-08: the recorded approver is the authenticated one; the statement binds what was shown and when."""
+    """APR-08: the recorded approver is the authenticated one; the statement binds what was shown and when."""
     pending = ask(site, refund(order(), key="signed"))
     with site.client("lead") as lead:
         shown = lead.approval(pending.approval_id)

@@ -122,7 +122,7 @@ def _story(site: LocalSite, mine: str) -> Answer:
 
 
 def test_c17_no_record_holds_content(world: World) -> None:
-    """C17, R527, R487: every leaf of the ledger: no argument, output, snapshot, reason, message or secret; and the
+    """C17, R503, R530: every leaf of the ledger: no argument, output, snapshot, reason, message or secret; and the
     signed statements hold none either."""
     with world.site.client("operator") as operator:
         leaves = b"\n".join(leaf for _, leaf in operator.read_ledger(limit=500).leaves)
@@ -143,7 +143,7 @@ def test_the_content_is_there_for_those_who_may_read_it(world: World) -> None:
 
 
 def test_every_record_of_the_execution_is_read_back(world: World) -> None:
-    """R472, R473: in order, with stages and timings; the watch gives the same story."""
+    """R479, R492: in order, with stages and timings; the watch gives the same story."""
     found = records(world.site, world.done.execution_id)
     assert [(r["stage"], r["type"]) for r in found] == [
         (3, "execution.proposed"),
@@ -167,7 +167,7 @@ def test_every_record_of_the_execution_is_read_back(world: World) -> None:
 
 
 def test_another_agent_sees_nothing_of_it(world: World) -> None:
-    """R487: rows are filtered by code; the auditor reads all of it."""
+    """Rows are filtered by code; the auditor reads all of it."""
     with world.site.client("other") as other:
         assert other.list().items == ()
     with world.site.client("auditor") as auditor:
@@ -179,7 +179,8 @@ def _of(spans: list[Received], root: Received) -> list[Received]:
 
 
 def test_r508_the_spans_of_the_run_are_a_tree(world: World) -> None:
-    """R508 to R519, R532: one root a call; each stage once, in order, below the root; upstream calls below theirs."""
+    """R508 to R519, R532: one root a call; each stage once, in order, below the root; upstream calls below theirs,
+    in a poll at 13 and 14 (R515)."""
     tree = world.tree
     [run] = [span for span in tree if span.name == "kblock.execution"]
     stages = [s for s in tree if s.parent_id == run.span_id]
@@ -189,14 +190,18 @@ def test_r508_the_spans_of_the_run_are_a_tree(world: World) -> None:
         *("10.mark_sent", "11.dispatch", "12.classify", "13.reconcile", "14.verify", "15.recover", "16.seal"),
     ]
     calls = [s for s in tree if s.name == "kblock.upstream_call"]
+    polls = [s for s in tree if s.name == "kblock.poll"]
     by_id = {s.span_id: s.name for s in stages}
+    assert {by_id[poll.parent_id] for poll in polls} == {"kblock.14.verify"}
+    by_id |= {poll.span_id: by_id[poll.parent_id] for poll in polls}
+    assert all((c.parent_id in {p.span_id for p in polls}) == (by_id[c.parent_id] == "kblock.14.verify") for c in calls)
     assert list(dict.fromkeys((by_id[c.parent_id], c.attributes["kblock.call"]) for c in calls)) == [
         ("kblock.05.preflight", "describe"),
         ("kblock.07.read", "read"),
         ("kblock.11.dispatch", "invoke"),
         ("kblock.14.verify", "read"),
     ]
-    assert len(tree) == 1 + len(stages) + len(calls)
+    assert len(tree) == 1 + len(stages) + len(polls) + len(calls)
     every = world.collector.spans()
     assert len({s.span_id for s in every}) == len(every)  # nothing is exported twice
     assert all(s.start_ns <= s.end_ns for s in tree)
@@ -214,7 +219,7 @@ def test_r514_the_upstream_is_told_the_trace(world: World) -> None:
 
 
 def test_r527_secrets_and_content_stay_out_of_spans_logs_and_process_lists(world: World) -> None:
-    """R527, R631: no content, no key of the effect, no execution id in any byte that is exported or logged."""
+    """R530, R631: no content, no key of the effect, no execution id in any byte that is exported or logged."""
     exported = world.collector.raw()
     for text in [*CONTENT, world.done.execution_id]:
         assert text.encode() not in exported, text

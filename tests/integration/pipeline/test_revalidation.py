@@ -252,7 +252,7 @@ def test_r449_a_tool_without_a_reviewed_definition_does_not_run(own: LocalSite) 
 
 
 def test_r112_an_approver_who_is_gone_takes_the_approval_along(own: LocalSite, pay: PaymentsServer) -> None:
-    """R082, R112, R305, R392, APR-13: disabled between approval and consumption: refused, the action stays approved;
+    """R082, R112, R392, APR-13: disabled between approval and consumption: refused, the action stays approved;
     active again: it runs, and nobody is asked a second time."""
     mine = order()
     pending = ask(own, refund(mine, key=mine))
@@ -326,7 +326,7 @@ def test_r144_a_requester_who_is_gone_gets_nothing_and_runs_nothing(own: LocalSi
 def test_an_approver_who_may_no_longer_approve_does_not_count(
     own: LocalSite, change: dict[str, Any], reason: str
 ) -> None:
-    """R082, R305: roles and owner as they are now."""
+    """R082, R392: roles and owner as they are now."""
     mine = order()
     pending = ask(own, refund(mine, key=mine))
     approve(own, pending.approval_id)

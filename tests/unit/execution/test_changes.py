@@ -15,7 +15,7 @@ async def watch(changes: Changes, execution_id: str, seconds: float = 30) -> Non
 
 
 async def test_everybody_who_watches_it_wakes_and_nobody_else() -> None:
-    """R473: one change, all its watchers."""
+    """One change, all its watchers."""
     changes = Changes()
     mine = [asyncio.create_task(watch(changes, "exe_1")) for _ in range(3)]
     other = asyncio.create_task(watch(changes, "exe_2"))

@@ -103,7 +103,7 @@ async def test_a_denial_is_recorded_each_time(
 async def test_a_failure_refuses_and_is_not_remembered(
     authorizer: Authorizer, engine: FakeEngine, executions: FakeExecutions, reason: str
 ) -> None:
-    """R109: closed means denied."""
+    """Closed means denied."""
     engine.failure = PolicyFailure(Reason(reason), "x")
     with pytest.raises(Unavailable) as caught:
         await authorizer.authorize(AGENT, METHOD)
