@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kblockd.domain import keys
 from kblockd.domain.canonical import NotCanonical, canonical, parse, reparse, sha256_hex
 from kblockd.domain.contract import ActionContract, check_arguments, derive_intent, derive_target, tighten
@@ -19,38 +21,15 @@ async def admit(parts: Parts, call: Call) -> Admitted:
     envelope, caller = call.envelope, call.caller
     check_shape(envelope)
     contract = _contract(parts, envelope)
-    if caller.tenant == "*":
-        raise PermissionDenied(
-            Reason.PERMISSION_DENIED,
-            "a principal of all tenants cannot execute: an action belongs to one tenant",
-            next_step="call as a principal of the tenant",
-        )
-    pins.check_identity(envelope, caller)
-    pins.check_binding(envelope, upstream=contract.tool.upstream, tool=contract.tool.name)
-    try:
-        text = canonical(parse(envelope.arguments_json, max_bytes=parts.limits.arguments_bytes))
-    except NotCanonical as error:
-        raise InvalidArgument.field(f"envelope.arguments_json{error.at}", str(error)) from None
-    if len(text) > parts.limits.arguments_bytes:  # 1e20 is four bytes as it comes and 21 as it is kept
-        raise InvalidArgument.field(
-            "envelope.arguments_json",
-            f"{len(text)} bytes in canonical form, at most {parts.limits.arguments_bytes} are taken",
-        )
-    # What is executed is the canonical form parsed again, never the bytes that came.
-    args, args_sha256 = reparse(text), sha256_hex(text)
-    if envelope.arguments_sha256 and envelope.arguments_sha256 != args_sha256:
-        raise FailedPrecondition(
-            Reason.PIN_MISMATCH,
-            f"envelope.arguments_sha256 is not the digest of the canonical arguments ({args_sha256}). "
-            "Nothing was executed or consumed.",
-            next_step="compute it over the RFC 8785 form, or leave it out",
-        )
+    _check_caller(contract, call)
+    args, args_sha256 = _arguments(parts, envelope)
     check_arguments(contract, args)
-    aim = derive_target(contract, args)
-    _check_target(envelope, aim)
-    deed = derive_intent(contract, args)
+    target, intent = derive_target(contract, args), derive_intent(contract, args)
+    _check_target(envelope, target)
     _check_key(contract, envelope)
-    where = {"tenant": caller.tenant, "agent": caller.id}
+    who: dict[str, Any] = {"tenant": caller.tenant, "agent": caller.id}
+    where: dict[str, Any] = {"environment": contract.environment, "operation": contract.operation}
+    what: dict[str, Any] = {"tool": contract.tool.name, "target": target}
     return Admitted(
         caller=caller,
         envelope=envelope,
@@ -58,32 +37,52 @@ async def admit(parts: Parts, call: Call) -> Admitted:
         contract=contract,
         args=args,
         args_sha256=args_sha256,
-        target=aim,
-        intent=deed,
-        fingerprint=keys.fingerprint(
-            **where,
-            environment=contract.environment,
-            operation=contract.operation,
-            tool=contract.tool.name,
-            target=aim,
-            args=args,
-        ),
-        caller_key=keys.caller_key(**where, key=envelope.caller_key) if envelope.has_caller_key else "",
-        twin=keys.twin(
-            tenant=caller.tenant,
-            upstream=contract.tool.upstream,
-            tool=contract.tool.name,
-            target=aim,
-            intent=deed,
-        ),
+        target=target,
+        intent=intent,
+        fingerprint=keys.fingerprint(**who, **where, **what, args=args),
+        caller_key=keys.caller_key(**who, key=envelope.caller_key) if envelope.has_caller_key else "",
+        twin=keys.twin(tenant=caller.tenant, upstream=contract.tool.upstream, **what, intent=intent),
         limits=tighten(contract, envelope),
     )
+
+
+def _check_caller(contract: ActionContract, call: Call) -> None:
+    if call.caller.tenant == "*":
+        raise PermissionDenied(
+            Reason.PERMISSION_DENIED,
+            "a principal of all tenants cannot execute: an action belongs to one tenant",
+            next_step="call as a principal of the tenant",
+        )
+    pins.check_identity(call.envelope, call.caller)
+    pins.check_binding(call.envelope, upstream=contract.tool.upstream, tool=contract.tool.name)
+
+
+def _arguments(parts: Parts, envelope: Envelope) -> tuple[Any, str]:
+    """(arguments, digest): what is executed is the canonical form parsed again, never the bytes that came."""
+    limit = parts.limits.arguments_bytes
+    try:
+        text = canonical(parse(envelope.arguments_json, max_bytes=limit))
+    except NotCanonical as error:
+        raise InvalidArgument.field(f"envelope.arguments_json{error.at}", str(error)) from None
+    if len(text) > limit:  # 1e20 is four bytes as it comes and 21 as it is kept
+        raise InvalidArgument.field(
+            "envelope.arguments_json", f"{len(text)} bytes in canonical form, at most {limit} are taken"
+        )
+    digest = sha256_hex(text)
+    if envelope.arguments_sha256 and envelope.arguments_sha256 != digest:
+        raise FailedPrecondition(
+            Reason.PIN_MISMATCH,
+            f"envelope.arguments_sha256 is not the digest of the canonical arguments ({digest}). "
+            "Nothing was executed or consumed.",
+            next_step="compute it over the RFC 8785 form, or leave it out",
+        )
+    return reparse(text), digest
 
 
 def _contract(parts: Parts, envelope: Envelope) -> ActionContract:
     contract = parts.contracts.get((envelope.operation, envelope.environment))
     if contract is None:
-        known = sorted(operation for operation, _ in parts.contracts)
+        known = sorted(f"{operation} in {environment}" for operation, environment in parts.contracts)
         raise InvalidArgument.field(
             "envelope.operation",
             f"no action contract for {envelope.operation!r} in environment {envelope.environment!r}; "
