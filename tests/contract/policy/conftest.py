@@ -11,7 +11,7 @@ import pytest
 from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.pool import EmbeddedLimits
 from tests.contract.policy.remote import remote_running
-from tests.contract.policy.support import PATIENT, Kind, kind_of
+from tests.contract.policy.support import PATIENT, Kind, forget_others, kind_of
 
 EngineWith = Callable[..., Awaitable[PolicyEngine]]
 
@@ -38,3 +38,8 @@ async def engine_with(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIt
             return await stack.enter_async_context(kind.running(tmp_path / "policy", texts, limits))
 
         yield start
+
+
+@pytest.fixture(autouse=True)
+def _only_our_children() -> None:
+    forget_others()

@@ -230,8 +230,17 @@ def write(folder: Path, texts: Mapping[str, str]) -> Path:
     return folder
 
 
+_BEFORE: set[int] = set()
+
+
+def forget_others() -> None:
+    """Before a test: what runs below this process by now belongs to somebody else, a daemon of a session's fixture."""
+    _BEFORE.clear()
+    _BEFORE.update(children(), children(mark=b"opa"))
+
+
 def children(parent: int | None = None, mark: bytes = b"kblockd.policy.worker") -> set[int]:
-    """Process ids of the policy workers below a process (this one by default)."""
+    """Process ids of the policy workers below a process; below this one those of the test alone."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -240,7 +249,7 @@ def children(parent: int | None = None, mark: bytes = b"kblockd.policy.worker") 
                 command = (entry / "cmdline").read_bytes()
                 if int(stat[1]) == (parent or os.getpid()) and stat[0] != "Z" and mark in command:
                     found.add(int(entry.name))
-    return found
+    return found - _BEFORE
 
 
 async def until(condition: Callable[[], bool]) -> None:
