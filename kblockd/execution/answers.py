@@ -12,7 +12,7 @@ from kblockd.domain.contract import reveal
 from kblockd.domain.outcome import CallStatus, Outcome, StageEvent
 from kblockd.domain.records import read
 from kblockd.domain.states import ResultClass, State
-from kblockd.execution.load import load_action, value_of
+from kblockd.execution.load import load_contract, value_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Row
@@ -157,13 +157,12 @@ async def _sealed_detail(parts: Parts, row: Row) -> str:
 
 
 async def _revealed(parts: Parts, row: Row) -> bytes:
-    action = await load_action(parts, row)
     document: dict[str, Any] = {}
     for name, digest in (("output", row.get("output_sha256")), ("snapshot", row.get("snapshot_sha256"))):
         value = await value_of(parts, row["id"], str(digest or ""))
         if value is not None:
             document[name] = value
-    return canonical(reveal(action.contract, document))
+    return canonical(reveal(await load_contract(parts, row), document))
 
 
 async def _aux(parts: Parts, index: Any) -> bytes:

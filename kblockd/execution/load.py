@@ -20,7 +20,7 @@ async def load_action(parts: Parts, row: Row) -> Action:
     Raises ``Internal`` when a payload that an open execution needs is gone.
     """
     call = reparse(await _payload(parts, row["id"], row["call_sha256"]))
-    contract = await _contract(parts, row)
+    contract = await load_contract(parts, row)
     args = call["args"]
     return Action(
         execution_id=row["id"],
@@ -49,7 +49,8 @@ async def load_action(parts: Parts, row: Row) -> Action:
     )
 
 
-async def _contract(parts: Parts, row: Row) -> ActionContract:
+async def load_contract(parts: Parts, row: Row) -> ActionContract:
+    """The contract that was agreed; raises ``Internal`` as ``load_action``."""
     now = parts.contracts.get((row["operation"], row["environment"]))
     if now is not None and now.sha256 == row["contract_sha256"]:
         return now

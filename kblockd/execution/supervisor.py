@@ -23,7 +23,7 @@ from kblockd.execution.action import Run
 from kblockd.execution.classify import attempt_record, classify_outcome
 from kblockd.execution.journal import Entry, Journal
 from kblockd.execution.leases import Lease
-from kblockd.execution.load import load_action
+from kblockd.execution.load import load_contract
 from kblockd.execution.parts import Parts
 from kblockd.execution.preflight import BindingChanged
 from kblockd.execution.resume import journal_of, resume
@@ -231,10 +231,10 @@ class Supervisor:
         if found is None:
             return
         journal, row = found
-        action = await load_action(parts, row)
+        contract = await load_contract(parts, row)
         for attempt, outcome in parts.late.take(execution_id):
             journal.attempt = attempt
-            result_class = classify_outcome(outcome, action.contract)
+            result_class = classify_outcome(outcome, contract)
             entry, payloads = attempt_record(parts, execution_id, outcome, result_class, outcome.code, late=True)
             if row["result_class"] in pipeline.BEFORE_EFFECT and result_class is ResultClass.COMPLETED_UNVERIFIED:
                 _log.error(
