@@ -7,7 +7,7 @@ raises ``API_VERSION``; the catalog refuses plugins of any other version.
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -70,17 +70,34 @@ class AdapterFault(Exception):
         self.code = code
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer: its headers with lower-case names, its body decoded."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+
+
 class Exchange(Protocol):
     """One HTTP exchange over the guarded transport, shared by all HTTP adapters and owned by the daemon.
 
-    ``transport`` is an ``httpx2.AsyncBaseTransport``: it connects through the address guard and only to the origin of
-    the upstream, uses the upstream's TLS context, follows no redirect, honours no proxy or netrc, decodes and caps all
-    answers together at ``max_response_bytes``, ends at ``deadline`` (time-outs of a client are ignored), and adds the
-    Authorization header of the identity that is calling to requests that have none (``describe`` has no ``Call``).
-    Its errors are ``httpx2.TransportError``.
+    ``send`` is one request and its whole answer; ``transport``, an ``httpx2.AsyncBaseTransport``, is for stacks that
+    bring their own client. Both connect through the address guard and only to the origin of the upstream, use the
+    upstream's TLS context, follow no redirect, honour no proxy or netrc, decode and cap all answers together at
+    ``max_response_bytes``, end at ``deadline`` (time-outs of a client are ignored), and add the Authorization header
+    of the identity that is calling to requests that have none (``describe`` has no ``Call``). Their errors are
+    ``httpx2.TransportError``. A connection may have carried an earlier call to the same upstream.
     """
 
     transport: Any
+
+    async def send(self, method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]], content: bytes) -> Reply:
+        """To ``target`` (path and query) of the origin; raises as ``transport`` does.
+
+        Host, Content-Length, Accept-Encoding and Authorization are added.
+        """
+        ...
 
     @property
     def bytes_written(self) -> int:
@@ -117,7 +134,7 @@ class AdapterContext:
     settings: Json  # already validated by plugin.settings_model
     ssl: Any  # one SSLContext an upstream, made once; None for http
     # Address guard: resolves, checks, connects to what it checked; (host, port, monotonic deadline) to a plain
-    # ``httpcore2.AsyncNetworkStream``.
+    # ``kblockd.upstream.wire.Wire``.
     connect: Callable[[str, int, float], Awaitable[Any]]
     max_response_bytes: int  # decoded bytes of all answers of one exchange
     # A fresh guarded exchange that ends at a monotonic deadline, at the call's own deadline at the latest. Made in the

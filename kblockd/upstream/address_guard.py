@@ -13,7 +13,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-import httpcore2
+import httpx2
+
+from kblockd.upstream.wire import Wire, connect
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -23,7 +25,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 _CARRIERS: Final = tuple(map(ipaddress.IPv6Network, ("2002::/16", "64:ff9b::/96", "64:ff9b:1::/48")))
 
 
-class AddressRefused(httpcore2.ConnectError):
+class AddressRefused(httpx2.ConnectError):
     """The name resolves to an address that the upstream's ``allow_addresses`` does not contain."""
 
     code = "ADDRESS_REFUSED"
@@ -52,32 +54,31 @@ class AddressGuard:
         self._allow = tuple(allow)
         self._resolve = resolve
         self._clock = clock
-        self._backend = httpcore2.AnyIOBackend()
 
     async def check(self, host: str, port: int, deadline: float) -> tuple[str, ...]:
         """The addresses that may be connected to, before ``deadline`` (monotonic seconds).
 
-        Raises ``AddressRefused``, ``httpcore2.ConnectError`` (no such name) or ``httpcore2.ConnectTimeout``.
+        Raises ``AddressRefused``, ``httpx2.ConnectError`` (no such name) or ``httpx2.ConnectTimeout``.
         """
         try:
             async with asyncio.timeout(self._remaining(deadline)):
                 answers = await self._resolve(host, port)
         except TimeoutError:
-            raise httpcore2.ConnectTimeout(f"{host} was not resolved in time") from None
+            raise httpx2.ConnectTimeout(f"{host} was not resolved in time") from None
         except OSError as error:
-            raise httpcore2.ConnectError(f"{host} cannot be resolved: {error.strerror or error}") from None
+            raise httpx2.ConnectError(f"{host} cannot be resolved: {error.strerror or error}") from None
         if not answers:
-            raise httpcore2.ConnectError(f"{host} has no address")
+            raise httpx2.ConnectError(f"{host} has no address")
         return tuple(str(self._checked(host, answer)) for answer in answers)
 
-    async def connect(self, host: str, port: int, deadline: float) -> httpcore2.AsyncNetworkStream:
+    async def connect(self, host: str, port: int, deadline: float) -> Wire:
         """A TCP stream to a checked address of ``host``; raises what ``check`` raises, and when nobody listens."""
         addresses = await self.check(host, port, deadline)
         for position, address in enumerate(addresses):
             share = self._remaining(deadline) / (len(addresses) - position)
             try:
-                return await self._backend.connect_tcp(address, port, timeout=share)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                return await connect(address, port, share)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 if position == len(addresses) - 1:
                     raise
         raise AssertionError("check never answers without an address")
@@ -97,7 +98,7 @@ class AddressGuard:
     def _remaining(self, deadline: float) -> float:
         left = deadline - self._clock()
         if left <= 0:
-            raise httpcore2.ConnectTimeout("the deadline has passed before connecting")
+            raise httpx2.ConnectTimeout("the deadline has passed before connecting")
         return left
 
 

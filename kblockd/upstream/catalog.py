@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-import httpcore2
+import httpx2
 import pydantic
 
 from kblockd.upstream.adapter import API_VERSION, Adapter, AdapterContext, AdapterPlugin
@@ -65,7 +65,7 @@ class Upstream:
             await self.address_guard.check(self.origin.host, self.origin.port, deadline)
         except AddressRefused as refused:
             raise UpstreamFault(refused.code, f"upstream {self.name}: {refused}") from None
-        except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise UpstreamFault("ADDRESS_UNKNOWN", f"upstream {self.name}: {error}") from None
 
     def check_credentials(self) -> None:
@@ -142,7 +142,8 @@ async def open_upstreams(
     async with AsyncExitStack() as stack:
         found: dict[str, Upstream] = {}
         for name in sorted(configs):
-            upstream, adapter = _open(name, configs[name], plugins, limits, resolve, clock)
+            upstream, adapter, guard = _open(name, configs[name], plugins, limits, resolve, clock)
+            stack.callback(guard.close)
             stack.push_async_callback(_close, upstream, adapter)
             found[name] = upstream
         yield Upstreams(found)
@@ -176,7 +177,7 @@ def _open(
     limits: Limits,
     resolve: Resolver,
     clock: Callable[[], float],
-) -> tuple[Upstream, Adapter]:
+) -> tuple[Upstream, Adapter, Guard]:
     plugin = plugins.get(config.adapter)
     if plugin is None:
         raise CatalogError(f"upstream {name}: adapter {config.adapter!r} is not among the configured adapters")
@@ -206,7 +207,7 @@ def _open(
 
     refs = config.credentials
     write, read = identity(refs.write, refs.read), identity(refs.read, refs.write)
-    return Upstream(name, config, write, read, breaker, address_guard), adapter
+    return Upstream(name, config, write, read, breaker, address_guard), adapter, guard
 
 
 def _open_adapter(name: str, config: UpstreamConfig, plugin: AdapterPlugin, guard: Guard) -> Adapter:

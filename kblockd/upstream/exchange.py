@@ -7,39 +7,34 @@ guard cut the exchange stands in ``tampered``. Source: R176 to R201, mcp.md sect
 
 from __future__ import annotations
 
-import contextlib
-import ssl
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from ssl import SSLContext
 from typing import Final
 
-import httpcore2
+import h11
 import httpx2
 
+from kblockd.upstream.adapter import Reply
+from kblockd.upstream.address_guard import AddressRefused
 from kblockd.upstream.body import BodyRefused, Gzip, Plain, decoder
+from kblockd.upstream.connection import Connection, Headers, Kept
+from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import Scope, current
-from kblockd.upstream.wire import Connect, GuardedBackend, Meter
+from kblockd.upstream.tls import PinMismatch, check_pin
+from kblockd.upstream.wire import Wire
+
+Connect = Callable[[str, int, float], Awaitable[Wire]]
 
 # Room for headers and chunk framing beside the decoded bytes.
 _OVERHEAD_BYTES: Final = 256 * 1024
 _FRAMING_FACTOR: Final = 8
 _CONNECTIONS: Final = 4
 _LONGEST_SECONDS: Final = 600.0
-
-_ERRORS: Final[tuple[tuple[type[Exception], type[httpx2.TransportError]], ...]] = (
-    (httpcore2.ConnectTimeout, httpx2.ConnectTimeout),
-    (httpcore2.ReadTimeout, httpx2.ReadTimeout),
-    (httpcore2.WriteTimeout, httpx2.WriteTimeout),
-    (httpcore2.PoolTimeout, httpx2.PoolTimeout),
-    (httpcore2.ConnectError, httpx2.ConnectError),
-    (httpcore2.ReadError, httpx2.ReadError),
-    (httpcore2.WriteError, httpx2.WriteError),
-    (httpcore2.LocalProtocolError, httpx2.LocalProtocolError),
-    (httpcore2.RemoteProtocolError, httpx2.RemoteProtocolError),
-    (httpcore2.UnsupportedProtocol, httpx2.UnsupportedProtocol),
-    (Exception, httpx2.NetworkError),  # whatever else the stack below raises
-)
+_BODILESS: Final = ("GET", "HEAD", "DELETE")
+_OF_CODING: Final = (b"content-encoding", b"content-length")
 
 
 class ExchangeCut(httpx2.TransportError):
@@ -77,10 +72,11 @@ class Guard:
 
     origin: Origin
     connect: Connect
-    ssl: ssl.SSLContext | None
+    ssl: SSLContext | None
     max_response_bytes: int
     pins: Collection[str] = ()
     clock: Callable[[], float] = time.monotonic
+    kept: Kept = field(default_factory=Kept)
 
     def exchange(self, deadline: float) -> GuardedExchange:
         """A fresh exchange that ends at ``deadline`` (monotonic seconds), and with its call at the latest."""
@@ -91,20 +87,57 @@ class Guard:
         scope.add(meter)
         return GuardedExchange(self, meter, scope.credential)
 
-    async def raw_connection(self, host: str, port: int, deadline: float) -> httpcore2.AsyncNetworkStream:
+    async def raw_connection(self, host: str, port: int, deadline: float) -> Wire:
         """A guarded connection without HTTP; a call that uses one can no longer prove that nothing was sent."""
         scope = current()
         if scope is not None:
             scope.raw_connections += 1
         return await self.connect(host, port, deadline)
 
+    async def connection(self, meter: Meter) -> Connection:
+        """One that was kept, or a new one within the exchange's deadline; raises ``ConnectError``, ``ConnectTimeout``.
+
+        The reason stays in the meter.
+        """
+        meter.may_connect()
+        return self.kept.take() or Connection(await self._connected(meter))
+
+    def close(self) -> None:
+        """Closes the connections that wait for another call."""
+        self.kept.close()
+
+    async def _connected(self, meter: Meter) -> Wire:
+        try:
+            wire = await self.connect(self.origin.host, self.origin.port, meter.deadline)
+            if self.ssl is not None and self.origin.scheme == "https":
+                await self._secured(wire, self.ssl, meter)
+        except (AddressRefused, PinMismatch) as refused:
+            meter.cut(refused.code)
+            raise
+        except httpx2.ConnectTimeout:
+            meter.cut("UPSTREAM_TIMEOUT")
+            raise
+        return wire
+
+    async def _secured(self, wire: Wire, context: SSLContext, meter: Meter) -> None:
+        try:
+            await wire.start_tls(context, self.origin.host, meter.may_connect())
+            check_pin(wire.certificate(), self.pins)
+        except BaseException:
+            wire.close()
+            raise
+
 
 class GuardedExchange:
-    """One exchange; implements ``kblockd.upstream.adapter.Exchange``."""
+    """One exchange; implements ``kblockd.upstream.adapter.Exchange``.
+
+    ``transport`` is for stacks that speak httpx2, ``send`` for a request that needs nothing of that.
+    """
 
     def __init__(self, guard: Guard, meter: Meter, authorization: bytes | None) -> None:
         self._meter = meter
-        self.transport: httpx2.AsyncBaseTransport = GuardedTransport(guard, meter, authorization)
+        self._requests = _Requests(guard, meter, authorization)
+        self.transport: httpx2.AsyncBaseTransport = GuardedTransport(self._requests)
 
     @property
     def bytes_written(self) -> int:
@@ -120,133 +153,186 @@ class GuardedExchange:
         """The code of the first cut, or empty."""
         return self._meter.code
 
+    async def send(self, method: str, target: bytes, headers: Headers, content: bytes) -> Reply:
+        """One request to the origin and its whole answer; raises ``ExchangeCut``, ``httpx2.TransportError``."""
+        length = [(b"Content-Length", str(len(content)).encode())] if content or method not in _BODILESS else []
+        host = (b"Host", self._requests.host)
+        answer = await self._requests.begin(method, target, [host, *headers, *length], content)
+        try:
+            body = b"".join([part async for part in answer.pieces()])
+        finally:
+            answer.release()
+        return Reply(answer.status, answer.headers, body)
+
     async def close(self) -> None:
-        """Closes the connections."""
-        await self.transport.aclose()
+        """Ends every request that is under way and forgets the credential (R632)."""
+        self._requests.close()
 
 
-class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Requests to the upstream's origin only; answers bounded and decoded."""
+class _Requests:
+    """The requests of one exchange: at most ``_CONNECTIONS`` at a time, bounded together."""
 
     def __init__(self, guard: Guard, meter: Meter, authorization: bytes | None) -> None:
+        self.host = _host(guard.origin)
         self._authorization = authorization
-        self._origin = guard.origin
+        self._guard = guard
         self._meter = meter
         self._left = guard.max_response_bytes
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=guard.ssl,
-            max_connections=_CONNECTIONS,
-            retries=0,
-            network_backend=GuardedBackend(guard.connect, meter, guard.pins),
-        )
+        self._slots = asyncio.Semaphore(_CONNECTIONS)
+        self._busy: set[Connection] = set()
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises ``ExchangeCut`` or another ``httpx2.TransportError``."""
-        self._check_origin(request.url)
-        with _translated():
-            answer = await self._pool.handle_async_request(self._outgoing(request))
-        body = _Body(answer, self._meter, self._take)
+    async def begin(self, method: str, target: bytes, headers: Headers, content: bytes) -> Answer:
+        """Until the head of the answer is here; the caller releases it. Raises as ``GuardedExchange.send``."""
+        await self._slots.acquire()
         try:
-            headers = self._checked(answer, body)
+            connection = await self._guard.connection(self._meter)
         except BaseException:
-            await body.aclose()
+            self._slots.release()
             raise
-        return httpx2.Response(answer.status, headers=headers, stream=body, extensions=_extensions(answer))
-
-    async def aclose(self) -> None:
-        """Closes all connections, also those that are busy, and forgets the credential (R632)."""
-        self._authorization = None
-        await self._pool.aclose()
-
-    def _check_origin(self, url: httpx2.URL) -> None:
+        self._busy.add(connection)
         try:
-            same = Origin.of(url) == self._origin
-        except ValueError:
-            same = False
-        if not same:
-            raise self._cut("ORIGIN_REFUSED", "the adapter asked for another origin than the upstream's")
+            head = await connection.ask(self._meter, method, target, self._outgoing(headers), content)
+            return Answer(self, connection, head, self._checked(head))
+        except BaseException:
+            self.end(connection)
+            raise
 
-    def _outgoing(self, request: httpx2.Request) -> httpcore2.Request:
-        headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"accept-encoding"]
-        if self._authorization is not None and "authorization" not in request.headers:
-            headers.append((b"Authorization", self._authorization))
-        url = request.url
-        return httpcore2.Request(
-            method=request.method,
-            url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=[*headers, (b"Accept-Encoding", b"identity")],
-            content=request.stream,
-            extensions={"timeout": {"pool": self._meter.may_connect()}},
-        )
+    def body(self, connection: Connection) -> AsyncIterator[bytes]:
+        """The body's bytes as they come."""
+        return connection.body(self._meter)
 
-    def _checked(self, answer: httpcore2.Response, body: _Body) -> httpx2.Headers:
-        """The headers that the adapter sees; refuses what is no final answer of this origin."""
-        if 300 <= answer.status < 400:
-            raise self._cut("REDIRECT_REFUSED", f"status {answer.status}: redirects are not followed")
-        if answer.status < 200:
-            raise self._cut("UPGRADE_REFUSED", f"status {answer.status}: no other protocol")
-        headers = httpx2.Headers(answer.headers)
-        try:
-            body.coding = decoder(headers.get("content-encoding", ""))
-        except BodyRefused as refused:
-            raise self._cut(refused.code, str(refused)) from None
-        if isinstance(body.coding, Gzip):
-            del headers["content-encoding"]
-            headers.pop("content-length", None)
-        return headers
-
-    def _take(self, coding: Plain | Gzip, data: bytes) -> bytes:
+    def take(self, coding: Plain | Gzip, data: bytes) -> bytes:
         """Decodes one piece against what may still come."""
         try:
             part = coding.feed(data, self._left)
         except BodyRefused as refused:
-            raise self._cut(refused.code, str(refused)) from None
+            raise self.cut(refused.code, str(refused)) from None
         self._left -= len(part)
         if self._left < 0:
-            raise self._cut("RESPONSE_TOO_LARGE", "the answers are larger than the limit")
+            raise self.cut("RESPONSE_TOO_LARGE", "the answers are larger than the limit")
         return part
 
-    def _cut(self, code: str, message: str) -> ExchangeCut:
+    def cut(self, code: str, message: str) -> ExchangeCut:
+        """The first reason stays."""
         self._meter.cut(code)
         return ExchangeCut(code, message)
 
+    def end(self, connection: Connection) -> None:
+        """The connection is kept for the next call or closed, by what was said on it."""
+        if connection in self._busy:
+            self._busy.discard(connection)
+            self._slots.release()
+            self._guard.kept.keep(connection)
 
-class _Body(httpx2.AsyncByteStream):
-    """Decoded pieces as they come, so that event streams work."""
+    def close(self) -> None:
+        """Closes what is busy."""
+        self._authorization = None
+        for connection in self._busy:
+            connection.close()
+        self._busy.clear()
 
-    def __init__(self, answer: httpcore2.Response, meter: Meter, take: Callable[[Plain | Gzip, bytes], bytes]) -> None:
-        self.coding: Plain | Gzip = Plain()
-        self._answer = answer
-        self._meter = meter
-        self._take = take
+    def check_origin(self, url: httpx2.URL) -> None:
+        """Raises ``ExchangeCut`` for a request that goes elsewhere."""
+        try:
+            same = Origin.of(url) == self._guard.origin
+        except ValueError:
+            same = False
+        if not same:
+            raise self.cut("ORIGIN_REFUSED", "the adapter asked for another origin than the upstream's")
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _translated():
-            async for data in self._answer.aiter_stream():
-                if part := self._take(self.coding, data):
-                    yield part
-            try:
-                self.coding.finish()
-            except BodyRefused as refused:
-                self._meter.cut(refused.code)
-                raise ExchangeCut(refused.code, str(refused)) from None
+    def _outgoing(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        found = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
+        if self._authorization is not None and all(name.lower() != b"authorization" for name, _ in found):
+            found.append((b"Authorization", self._authorization))
+        found.append((b"Accept-Encoding", b"identity"))
+        return found
+
+    def _checked(self, head: h11.Response | h11.InformationalResponse) -> Plain | Gzip:
+        """How the body is coded; refuses what is no final answer of this origin."""
+        if 300 <= head.status_code < 400:
+            raise self.cut("REDIRECT_REFUSED", f"status {head.status_code}: redirects are not followed")
+        if head.status_code < 200:
+            raise self.cut("UPGRADE_REFUSED", f"status {head.status_code}: no other protocol")
+        codings = [value for name, value in head.headers if name == b"content-encoding"]
+        try:
+            return decoder(b", ".join(codings).decode("latin-1"))
+        except BodyRefused as refused:
+            raise self.cut(refused.code, str(refused)) from None
+
+
+class Answer:
+    """The answer to one request: its head is here, its body comes as it is read."""
+
+    def __init__(
+        self,
+        requests: _Requests,
+        connection: Connection,
+        head: h11.Response | h11.InformationalResponse,
+        coding: Plain | Gzip,
+    ) -> None:
+        self.status = head.status_code
+        self.reason = bytes(head.reason)
+        self.headers: Sequence[tuple[bytes, bytes]] = [
+            (name, value) for name, value in head.headers if isinstance(coding, Plain) or name not in _OF_CODING
+        ]
+        self._requests = requests
+        self._connection = connection
+        self._coding = coding
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The decoded body, so that event streams work."""
+        async for data in self._requests.body(self._connection):
+            if part := self._requests.take(self._coding, data):
+                yield part
+        try:
+            self._coding.finish()
+        except BodyRefused as refused:
+            raise self._requests.cut(refused.code, str(refused)) from None
+
+    def release(self) -> None:
+        """The answer is read, or nobody reads it any more."""
+        self._requests.end(self._connection)
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """The exchange as httpx2 knows transports, for stacks that bring their own client."""
+
+    def __init__(self, requests: _Requests) -> None:
+        self._requests = requests
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Raises ``ExchangeCut`` or another ``httpx2.TransportError``."""
+        self._requests.check_origin(request.url)
+        content = await request.aread()
+        answer = await self._requests.begin(request.method, request.url.raw_path, request.headers.raw, content)
+        return httpx2.Response(
+            answer.status,
+            headers=answer.headers,
+            stream=_Stream(answer),
+            extensions={"http_version": b"HTTP/1.1", "reason_phrase": answer.reason},
+        )
 
     async def aclose(self) -> None:
-        await self._answer.aclose()
+        """Closes all connections, also those that are busy."""
+        self._requests.close()
 
 
-def _extensions(answer: httpcore2.Response) -> dict[str, object]:
-    """Without the network stream: an adapter reads what the guard has counted."""
-    return {name: value for name, value in answer.extensions.items() if name in ("http_version", "reason_phrase")}
+class _Stream(httpx2.AsyncByteStream):
+    """Decoded pieces as they come."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._answer.pieces():
+            yield piece
+
+    async def aclose(self) -> None:
+        self._answer.release()
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    """httpcore2's errors as httpx2's; the message stays, the chain goes."""
-    try:
-        yield
-    except httpx2.TransportError:
-        raise
-    except Exception as error:
-        translated = next(to for known, to in _ERRORS if isinstance(error, known))
-        raise translated(str(error) or type(error).__name__) from error
+def _host(origin: Origin) -> bytes:
+    """The Host header: without the scheme's own port."""
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    usual = 443 if origin.scheme == "https" else 80
+    return (host if origin.port == usual else f"{host}:{origin.port}").encode("ascii")

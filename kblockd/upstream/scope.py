@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kblockd.upstream.wire import Meter
+from kblockd.upstream.meter import Meter
 
 _CURRENT: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("kblockd.upstream.scope", default=None)
 

@@ -6,12 +6,12 @@ import hashlib
 import ssl
 from collections.abc import Collection
 
-import httpcore2
+import httpx2
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 
-class PinMismatch(httpcore2.ConnectError):
+class PinMismatch(httpx2.ConnectError):
     """The peer's certificate is valid, but its public key is none of ``spki_sha256``."""
 
     code = "TLS_PIN_MISMATCH"
@@ -32,12 +32,10 @@ def make_context(ca_file: str | None = None) -> ssl.SSLContext:
     return context
 
 
-def check_pin(stream: httpcore2.AsyncNetworkStream, pins: Collection[str]) -> None:
+def check_pin(certificate: bytes | None, pins: Collection[str]) -> None:
     """Raises ``PinMismatch`` unless the peer's key is pinned; without pins everything that verified passes."""
     if not pins:
         return
-    peer = stream.get_extra_info("ssl_object")
-    certificate = peer.getpeercert(binary_form=True) if peer is not None else None
     if certificate is None or spki_sha256(certificate) not in pins:
         raise PinMismatch("the public key of the upstream is none of tls.spki_sha256")
 

@@ -1,178 +1,183 @@
-"""What one exchange puts on the wire: a stream that counts, ends at the deadline, and stops when told.
+"""One TCP connection, with or without TLS: reads and writes that end in time, and nothing that leaves afterwards.
 
-A byte counts before it is handed to the kernel, so that zero is proof and anything else is a guess on the safe side.
-TLS handshakes do not count: they carry no request.
+``write`` returns when the kernel has taken every byte. One that did not end in time aborts the connection, so that no
+byte of it can leave later.
 """
-
-# ruff: noqa: ASYNC109  (the signatures are httpcore2's)
 
 from __future__ import annotations
 
+import asyncio
+import select
 import ssl
-import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any, Final
 
-import httpcore2
+import httpx2
 
-from kblockd.upstream.address_guard import AddressRefused
-from kblockd.upstream.tls import PinMismatch, check_pin
-
-Connect = Callable[[str, int, float], Awaitable[httpcore2.AsyncNetworkStream]]
+_MOST_BUFFERED: Final = 256 * 1024
 
 
-class Meter:
-    """The counters and bounds that all connections of one exchange share.
+class Wire(asyncio.Protocol):
+    """Made by ``connect``; one reader and one writer at a time. Times are seconds that are left."""
 
-    Requests may be written until ``deadline`` and answers read until ``read_until`` (monotonic seconds): an answer
-    that comes a little late is evidence, a request that leaves late is not allowed.
-    """
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: Any = None  # an asyncio.Transport once connected
+        self._received = bytearray()
+        self._ended = False  # no more bytes will come
+        self._lost = False
+        self._error: Exception | None = None
+        self._full = False  # the kernel has not taken all bytes
+        self._held = False  # reading is paused: too much is waiting here
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
 
-    def __init__(
-        self, deadline: float, read_until: float, read_limit: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.deadline = deadline
-        self.read_until = read_until
-        self.written = 0
-        self.marked: int | None = None
-        self.code = ""
-        self._sealed = False
-        self._read = 0
-        self._read_limit = read_limit
-        self._clock = clock
-
-    def since_mark(self) -> int:
-        """Bytes since the last mark, or all."""
-        return self.written - (self.marked or 0)
-
-    def cut(self, code: str) -> None:
-        """Remembers why the exchange was cut; the first reason stays."""
-        self.code = self.code or code
-
-    def seal(self) -> None:
-        """From here on nothing leaves, so that ``written`` is final."""
-        self._sealed = True
-
-    def may_connect(self) -> float:
-        """Seconds left for a connection or a handshake; raises ``ConnectTimeout``."""
-        left = self.deadline - self._clock()
-        if self._sealed or left <= 0:
-            self.cut("UPSTREAM_TIMEOUT")
-            raise httpcore2.ConnectTimeout("the deadline has passed")
-        return left
-
-    def may_write(self, size: int) -> float:
-        """Counts ``size`` bytes and answers the seconds left; raises ``WriteTimeout`` and counts nothing."""
-        left = self.deadline - self._clock()
-        if self._sealed or left <= 0:
-            self.cut("UPSTREAM_TIMEOUT")
-            raise httpcore2.WriteTimeout("the deadline has passed")
-        self.written += size
-        return left
-
-    def may_read(self) -> float:
-        """Seconds left for an answer; raises ``ReadTimeout``."""
-        left = self.read_until - self._clock()
-        if left <= 0:
-            self.cut("UPSTREAM_TIMEOUT")
-            raise httpcore2.ReadTimeout("the deadline has passed")
-        return left
-
-    def took(self, size: int) -> None:
-        """Bounds what is read raw, headers and framing included; raises ``ReadError``."""
-        self._read += size
-        if self._read > self._read_limit:
-            self.cut("RESPONSE_TOO_LARGE")
-            raise httpcore2.ReadError(f"more than {self._read_limit} bytes came back")
-
-
-class MeteredStream(httpcore2.AsyncNetworkStream):
-    """A connection under a meter; the time-outs that come with a call are replaced by the exchange's deadline."""
-
-    def __init__(self, stream: httpcore2.AsyncNetworkStream, meter: Meter, pins: Collection[str]) -> None:
-        self._stream = stream
-        self._meter = meter
-        self._pins = pins
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Raises ``ReadTimeout`` when the deadline passes and ``ReadError`` when too much came."""
-        try:
-            data = await self._stream.read(max_bytes, timeout=self._meter.may_read())
-        except httpcore2.ReadTimeout:
-            self._meter.cut("UPSTREAM_TIMEOUT")
-            raise
-        self._meter.took(len(data))
+    async def read(self, left: float) -> bytes:
+        """What came, or empty at the end. Raises ``ReadTimeout`` and ``ReadError``."""
+        while not self._received:
+            if self._error is not None:
+                raise httpx2.ReadError(_said(self._error))
+            if self._ended:
+                return b""
+            self._reader = self._loop.create_future()
+            try:
+                await self._within(self._reader, left, httpx2.ReadTimeout("no answer in time"))
+            finally:
+                self._reader = None
+        data = bytes(self._received)
+        self._received.clear()
+        if self._held:
+            self._held = False
+            self._transport.resume_reading()
         return data
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Raises ``WriteTimeout`` when the deadline passes."""
-        if buffer:
-            await self._stream.write(buffer, timeout=self._meter.may_write(len(buffer)))
+    async def write(self, data: bytes, left: float) -> None:
+        """Raises ``WriteTimeout`` and ``WriteError``."""
+        if self._lost:
+            raise httpx2.WriteError(_said(self._error))
+        self._transport.write(data)
+        while self._full and not self._lost:
+            self._writer = self._loop.create_future()
+            try:
+                await self._within(self._writer, left, httpx2.WriteTimeout("the request did not leave in time"))
+            except BaseException:
+                self._transport.abort()
+                raise
+            finally:
+                self._writer = None
+        if self._lost:
+            raise httpx2.WriteError(_said(self._error))
 
-    async def aclose(self) -> None:
-        """Closes the socket."""
-        await self._stream.aclose()
-
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore2.AsyncNetworkStream:
-        """Handshake within the deadline, then the pins; raises ``ConnectError`` or ``ConnectTimeout``."""
-        secured = await self._stream.start_tls(ssl_context, server_hostname, timeout=self._meter.may_connect())
+    async def start_tls(self, context: ssl.SSLContext, name: str, left: float) -> None:
+        """Handshake as a client of ``name``; raises ``ConnectError`` or ``ConnectTimeout``."""
         try:
-            check_pin(secured, self._pins)
-        except PinMismatch as mismatch:
-            self._meter.cut(mismatch.code)
-            await secured.aclose()
-            raise
-        return MeteredStream(secured, self._meter, self._pins)
+            async with asyncio.timeout(left):
+                transport = await self._loop.start_tls(self._transport, self, context, server_hostname=name)
+        except TimeoutError:
+            self._transport.abort()
+            raise httpx2.ConnectTimeout("the TLS handshake did not end in time") from None
+        except (OSError, ssl.CertificateError) as error:
+            self._transport.abort()
+            raise httpx2.ConnectError(f"TLS: {_said(error)}") from None
+        if transport is None:
+            raise httpx2.ConnectError("TLS: the connection was closed in the handshake")
+        self._transport = transport
+        self._transport.set_write_buffer_limits(0)
 
-    def get_extra_info(self, info: str) -> object:
-        """What the stream below knows; of a connection that is already dead, that it is.
-
-        Under uvloop the socket of a connection that was reset at once is None, and asking raises AttributeError.
-        """
+    def quiet(self) -> bool:
+        """Open, and nothing came that nobody has read: what a connection must be to carry another request."""
+        if self._lost or self._ended or self._received or self._transport.is_closing():
+            return False
         try:
-            return self._stream.get_extra_info(info)
-        except (AttributeError, OSError):
-            return True if info == "is_readable" else None
+            polled = select.poll()
+            polled.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+            return not polled.poll(0)
+        except (AttributeError, OSError, ValueError):  # reset at once: the loop has forgotten the socket
+            return False
 
+    def peer(self) -> str:
+        """The literal address that this goes to."""
+        return str(self._transport.get_extra_info("peername")[0])
 
-class GuardedBackend(httpcore2.AsyncNetworkBackend):
-    """Connections through the address guard only; no Unix sockets."""
+    def certificate(self) -> bytes | None:
+        """The peer's certificate (DER), or None without TLS."""
+        secured = self._transport.get_extra_info("ssl_object")
+        found: bytes | None = secured.getpeercert(binary_form=True) if secured is not None else None
+        return found
 
-    def __init__(self, connect: Connect, meter: Meter, pins: Collection[str]) -> None:
-        self._connect = connect
-        self._meter = meter
-        self._pins = pins
+    def close(self) -> None:
+        """Closes the socket; nothing is waiting to leave."""
+        if self._full:
+            self._transport.abort()
+        else:
+            self._transport.close()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        """Raises ``ConnectError`` or ``ConnectTimeout``; the reason stays in the meter."""
-        self._meter.may_connect()
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """``write`` must know when every byte has left."""
+        self._transport = transport
+        self._transport.set_write_buffer_limits(0)
+
+    def data_received(self, data: bytes) -> None:
+        """Kept until it is read, but not without bound."""
+        self._received += data
+        if len(self._received) > _MOST_BUFFERED and not self._held:
+            self._held = True
+            self._transport.pause_reading()
+        _wake(self._reader)
+
+    def eof_received(self) -> bool:
+        """The peer may close its half early and still read what we send; TLS knows no halves."""
+        self._ended = True
+        _wake(self._reader)
+        return self._transport.get_extra_info("ssl_object") is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whoever waits learns it."""
+        self._lost = self._ended = True
+        self._error = exc
+        _wake(self._reader)
+        _wake(self._writer)
+
+    def pause_writing(self) -> None:
+        """Some bytes are still here."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """The kernel has them all."""
+        self._full = False
+        _wake(self._writer)
+
+    async def _within(self, waiter: asyncio.Future[None], left: float, late: Exception) -> None:
+        timer = self._loop.call_later(max(0.0, left), _fail, waiter, late)
         try:
-            stream = await self._connect(host, port, self._meter.deadline)
-        except AddressRefused as refused:
-            self._meter.cut(refused.code)
-            raise
-        except httpcore2.ConnectTimeout:
-            self._meter.cut("UPSTREAM_TIMEOUT")
-            raise
-        return MeteredStream(stream, self._meter, self._pins)
+            await waiter
+        finally:
+            timer.cancel()
 
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        """Raises ``ConnectError``: an upstream is an address that the guard can check."""
-        raise httpcore2.ConnectError("no Unix sockets")
 
-    async def sleep(self, seconds: float) -> None:
-        """Never needed: nothing is retried."""
-        raise httpcore2.ConnectError("nothing is retried")
+async def connect(address: str, port: int, left: float) -> Wire:
+    """To a literal address; raises ``ConnectError`` or ``ConnectTimeout``."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(left):
+            _, wire = await loop.create_connection(lambda: Wire(loop), address, port)
+    except TimeoutError:
+        raise httpx2.ConnectTimeout(f"no connection to {address} in time") from None
+    except OSError as error:
+        raise httpx2.ConnectError(_said(error)) from None
+    return wire
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+def _fail(waiter: asyncio.Future[None], late: Exception) -> None:
+    if not waiter.done():
+        waiter.set_exception(late)
+
+
+def _said(error: Exception | None) -> str:
+    return str(error) or type(error).__name__ if error is not None else "the connection was closed"

@@ -105,10 +105,12 @@ class MisbehavingServer:
         return listener
 
     def misbehave(self, mode: Mode) -> None:
-        """From the next connection or call on."""
+        """From the next connection or call on; who is away also hangs up."""
         self.mode = mode
         if mode is Mode.REFUSE:
             self._stop_listening()
+        if mode in (Mode.REFUSE, Mode.DROP_ON_ACCEPT):
+            self._hang_up()
 
     def release(self) -> None:
         """Lets the answers of ``Mode.LATE`` go."""
@@ -123,12 +125,15 @@ class MisbehavingServer:
         self._closing.set()
         self._released.set()
         self._stop_listening()
+        self._hang_up()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _hang_up(self) -> None:
         with self._lock:
             for connection in self._open:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(10)
 
     def _stop_listening(self) -> None:
         with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ import httpx2
 from kblockd.domain import canonical
 from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
 from kblockd_http.classify import MISSING, Answer, at, outcome, polled
-from kblockd_http.request import NotSendable, build
+from kblockd_http.request import NotSendable, Request, build
 from kblockd_http.settings import Document, Settings, Template, Tool
 
 Json = Any
@@ -30,16 +30,18 @@ class HttpAdapter:
         settings: Settings = context.settings
         self._settings = settings
         self._context = context
-        self._base = httpx2.URL(context.url)
-        if self._base.query:
+        url = httpx2.URL(context.url)
+        if url.query:
             raise ValueError("url must not carry a query; name query arguments in settings.tools")
+        self._base = url.raw_path
+        self._definitions = {name: tool.model_dump(mode="json") for name, tool in settings.tools.items()}
 
     async def describe(self, tool: str) -> ToolDescription:
         """The request template with all that the configuration says of its answers, and the definition document."""
         found = self._settings.tools.get(tool)
         if found is None:
             raise AdapterFault("TOOL_UNKNOWN", f"settings.tools of upstream {self._context.upstream} has no {tool}")
-        definition: dict[str, Json] = {"name": tool, "request": found.model_dump(mode="json")}
+        definition: dict[str, Json] = {"name": tool, "request": self._definitions[tool]}
         if self._settings.document is None:
             return ToolDescription(tool, "", definition)
         document = await self._document(self._settings.document)
@@ -109,21 +111,18 @@ class HttpAdapter:
         finally:
             await exchange.close()
 
-    async def _answer(self, exchange: Exchange, request: httpx2.Request) -> Answer:
-        response: httpx2.Response = await exchange.transport.handle_async_request(request)
-        try:
-            body = await response.aread()
-        finally:
-            await response.aclose()
-        headers = self._settings.request_ids.items()
-        ids = {name: response.headers[header] for name, header in headers if header in response.headers}
-        return Answer(response.status_code, body, ids)
+    async def _answer(self, exchange: Exchange, request: Request) -> Answer:
+        reply = await exchange.send(request.method, request.target, request.headers, request.content)
+        wanted = self._settings.request_ids
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reply.headers} if wanted else {}
+        ids = {name: headers[header.lower()] for name, header in wanted.items() if header.lower() in headers}
+        return Answer(reply.status, reply.body, ids)
 
     async def _document(self, document: Document) -> Json:
         exchange = self._context.exchange(math.inf)
-        url = self._base.copy_with(raw_path=document.path.encode())
+        request = Request("GET", document.path.encode(), ((b"Accept", b"application/json"),), b"")
         try:
-            answer = await self._answer(exchange, httpx2.Request("GET", url, headers={"accept": "application/json"}))
+            answer = await self._answer(exchange, request)
         except httpx2.HTTPError as error:
             raise AdapterFault(exchange.tampered or _code(error), f"{document.path}: {error}") from None
         finally:

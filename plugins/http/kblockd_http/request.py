@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
-
-import httpx2
 
 from kblockd.domain import canonical
 from kblockd.upstream.adapter import Call
@@ -23,8 +22,19 @@ class NotSendable(Exception):
         self.code = code
 
 
-def build(base: httpx2.URL, template: Template, call: Call, operation: str | None = None) -> httpx2.Request:
-    """Raises ``NotSendable``. ``operation`` fills ``{operation}`` in the paths of polls and cancels."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What ``Exchange.send`` takes."""
+
+    method: str
+    target: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    content: bytes
+
+
+def build(base: bytes, template: Template, call: Call, operation: str | None = None) -> Request:
+    """Raises ``NotSendable``. ``base`` is the path of the upstream's URL; ``operation`` fills ``{operation}`` in the
+    paths of polls and cancels."""
     arguments, headers = _placed(template, call)
     if operation is not None:
         arguments = {"operation": operation}
@@ -37,12 +47,13 @@ def build(base: httpx2.URL, template: Template, call: Call, operation: str | Non
     elif rest or operation is None:
         content = canonical.canonical(rest)
         headers["content-type"] = "application/json"
-    target = base.raw_path.rstrip(b"/") + path.encode("ascii")
+    target = base.rstrip(b"/") + path.encode("ascii")
     if query:
         target += (
             b"?" + "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in query.items()).encode()
         )
-    return httpx2.Request(template.method, base.copy_with(raw_path=target), headers=headers, content=content or None)
+    lines = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
+    return Request(template.method, target, lines, content)
 
 
 def _placed(template: Template, call: Call) -> tuple[dict[str, Json], dict[str, str]]:

@@ -6,12 +6,12 @@ import asyncio
 import json
 from typing import Any
 
-import httpcore2
+import httpx2
 import pytest
 
 from kblockd.upstream.adapter import AdapterFault, Call, Outcome, Sent, ToolDescription
 from kblockd.upstream.scope import current
-from kblockd.upstream.wire import Meter
+from kblockd.upstream.meter import Meter
 from tests.unit.upstream.plugin import call, guarded
 
 
@@ -201,7 +201,7 @@ async def test_after_the_verdict_not_sent_nothing_can_leave_any_more(raises: boo
             try:
                 meter.may_write(1)
                 refused.put_nowait("written")
-            except httpcore2.WriteTimeout:
+            except httpx2.WriteTimeout:
                 refused.put_nowait("refused")
 
     async def behave(_: Call) -> Outcome:

@@ -1,0 +1,238 @@
+"""Connections that are kept between calls: one is used again only when nothing can be confused or lost by it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+
+from kblockd.upstream.adapter import Reply
+from kblockd.upstream.address_guard import AddressGuard
+from kblockd.upstream.connection import KEPT_SECONDS, Kept
+from kblockd.upstream.exchange import ExchangeCut, Guard, Origin
+
+Behaviour = Callable[["Peer", bytes, asyncio.StreamWriter], Awaitable[bool]]
+
+
+def whole(body: bytes, *headers: bytes) -> bytes:
+    lines = b"".join(header + b"\r\n" for header in headers)
+    return b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n%s" % (lines, len(body), body)
+
+
+class Peer:
+    """A server that says which connection and which request an answer belongs to."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self.behaviour = behaviour
+        self.connections = 0
+        self.requests = 0
+        self.now = 0.0
+        self.guard: Guard
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.requests += 1
+                if not await self.behaviour(self, head, writer):
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+    async def ask(self, seconds: float = 20.0) -> Reply:
+        exchange = self.guard.exchange(time.monotonic() + seconds)
+        try:
+            return await exchange.send("GET", b"/", [], b"")
+        finally:
+            await exchange.close()
+
+
+@asynccontextmanager
+async def peer(behaviour: Behaviour) -> AsyncIterator[Peer]:
+    made = Peer(behaviour)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    origin = Origin("http", "127.0.0.1", server.sockets[0].getsockname()[1])
+    connect = AddressGuard([ipaddress.ip_network("127.0.0.0/8")]).connect
+    made.guard = Guard(origin, connect, None, 64 * 1024, kept=Kept(lambda: made.now))
+    async with server:
+        try:
+            yield made
+        finally:
+            made.guard.close()
+
+
+async def good(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+    writer.write(whole(b"%d" % made.requests))
+    return True
+
+
+async def test_a_connection_carries_one_call_after_the_other() -> None:
+    async with peer(good) as made, asyncio.timeout(20):
+        assert [(await made.ask()).body for _ in range(3)] == [b"1", b"2", b"3"]
+        assert made.connections == 1
+
+
+async def test_calls_at_the_same_time_never_share_one() -> None:
+    gate = asyncio.Event()
+
+    async def together(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        if made.requests == 3:
+            gate.set()
+        await gate.wait()
+        return await good(made, head, writer)
+
+    async with peer(together) as made, asyncio.timeout(20):
+        await asyncio.gather(*(made.ask() for _ in range(3)))
+        assert made.connections == 3
+
+
+async def test_an_answer_that_nobody_asked_for_is_not_the_answer_to_the_next_call() -> None:
+    """Answered twice: the second answer, in the same segment or a later one, dies with its connection."""
+
+    async def twice(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        writer.write(whole(b"%d" % made.requests) + whole(b"stale"))
+        return True
+
+    async with peer(twice) as made, asyncio.timeout(20):
+        assert [(await made.ask()).body for _ in range(3)] == [b"1", b"2", b"3"]
+        assert made.connections == 3
+
+
+async def test_an_answer_that_comes_while_the_connection_waits_is_not_taken_either() -> None:
+    sent = asyncio.Event()
+
+    async def afterwards(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        writer.write(whole(b"%d" % made.requests))
+        await writer.drain()
+        asked.set()
+        await go.wait()
+        writer.write(whole(b"stale"))
+        await writer.drain()
+        sent.set()
+        return True
+
+    asked, go = asyncio.Event(), asyncio.Event()
+    async with peer(afterwards) as made, asyncio.timeout(20):
+        assert (await made.ask()).body == b"1"
+        await asked.wait()
+        go.set()
+        await sent.wait()
+        assert (await made.ask()).body == b"2"
+        assert made.connections == 2
+
+
+async def test_a_connection_that_the_server_closed_is_not_used() -> None:
+    """Idle connections are closed by servers when they like: the next call must not be lost in one."""
+
+    async def once(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        await good(made, head, writer)
+        await writer.drain()
+        return False
+
+    async with peer(once) as made, asyncio.timeout(20):
+        for number in (b"1", b"2"):
+            assert (await made.ask()).body == number
+            await asyncio.sleep(0.05)  # the end of the stream is on its way; were it not, the call would say LOST
+        assert made.connections == 2
+
+
+async def test_connection_close_is_honoured() -> None:
+    async def closing(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        writer.write(whole(b"%d" % made.requests, b"connection: close"))
+        return True
+
+    async with peer(closing) as made, asyncio.timeout(20):
+        assert [(await made.ask()).body for _ in range(2)] == [b"1", b"2"]
+        assert made.connections == 2
+
+
+async def test_an_old_connection_is_not_used() -> None:
+    """Servers give up idle connections after some seconds; a call that crosses the close could not be repeated."""
+    async with peer(good) as made, asyncio.timeout(20):
+        await made.ask()
+        made.now += KEPT_SECONDS
+        await made.ask()
+        assert made.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 3\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: br\r\ncontent-length: 3\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 300000\r\n\r\n" + b"x" * 300_000,
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+    ],
+    ids=["redirect", "coding", "large", "upgrade"],
+)
+async def test_what_the_guard_cut_short_leaves_no_connection(answer: bytes) -> None:
+    async def cut_then_good(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        writer.write(answer if made.requests == 1 else whole(b"good"))
+        return True
+
+    async with peer(cut_then_good) as made, asyncio.timeout(20):
+        with pytest.raises((ExchangeCut, httpx2.RemoteProtocolError)):
+            await made.ask()
+        assert (await made.ask()).body == b"good"
+        assert made.connections == 2
+
+
+async def test_a_call_that_was_given_up_leaves_no_connection() -> None:
+    """Its answer may still come, and would be the next call's."""
+    asked = asyncio.Event()
+
+    async def slow_then_good(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        if made.requests == 1:
+            asked.set()
+            await asyncio.sleep(0.1)
+        return await good(made, head, writer)
+
+    async with peer(slow_then_good) as made, asyncio.timeout(20):
+        first = asyncio.create_task(made.ask())
+        await asked.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert (await made.ask()).body == b"2"
+        assert made.connections == 2
+
+
+async def test_a_request_that_does_not_leave_in_time_never_leaves() -> None:
+    """The kernel takes a part, the deadline comes: the rest is thrown away with the connection (R176)."""
+    received = bytearray()
+    ended = asyncio.Event()
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await go.wait()
+        try:
+            while data := await reader.read(1 << 16):
+                received.extend(data)
+        except ConnectionError:
+            pass
+        writer.close()
+        ended.set()
+
+    go = asyncio.Event()
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1024)
+    origin = Origin("http", "127.0.0.1", server.sockets[0].getsockname()[1])
+    connect = AddressGuard([ipaddress.ip_network("127.0.0.0/8")]).connect
+    guard = Guard(origin, connect, None, 64 * 1024)
+    size = 64 << 20  # more than any socket buffer
+    async with server, asyncio.timeout(30):
+        exchange = guard.exchange(time.monotonic() + 0.3)
+        with pytest.raises(httpx2.WriteTimeout):
+            await exchange.send("POST", b"/", [], b"x" * size)
+        assert exchange.tampered == "UPSTREAM_TIMEOUT"
+        assert exchange.bytes_written > size  # counted before the kernel saw it: never proof of nothing
+        await exchange.close()
+        go.set()
+        await ended.wait()
+        assert len(received) < size
