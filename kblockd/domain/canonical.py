@@ -29,6 +29,9 @@ _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
 # Possessive, and an unterminated string swallows the rest: without both, a megabyte of \" costs hours.
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.S)
 _POINTER_SHOWN: Final = 200
+_KEYS_REMEMBERED: Final = 4096
+_KEY_REMEMBERED: Final = 64
+_PLAIN_KEYS: Final[set[str]] = set()
 
 
 class NotCanonical(ValueError):
@@ -48,13 +51,7 @@ def parse(text: bytes, *, max_bytes: int = MAX_BYTES, top: type = dict) -> Json:
         raise NotCanonical("starts with a byte-order mark")
     _check_depth(text)
     try:
-        value = json.loads(
-            text.decode("utf-8"),
-            object_pairs_hook=_pairs,
-            parse_int=_integer,
-            parse_float=_float,
-            parse_constant=_constant,
-        )
+        value = _STRICT.decode(text.decode())
     except NotCanonical:
         raise
     except UnicodeDecodeError as error:
@@ -74,12 +71,17 @@ def reparse(text: bytes) -> Json:
     value is written again and compared, so a stored form that was changed, or never was canonical, is noticed.
     """
     try:
-        value = json.loads(text, parse_int=_written_integer)
+        value = _WRITTEN.decode(text.decode())
     except (ValueError, RecursionError):
         raise NotCanonical("not JSON") from None
     if canonical(value) != text:
         raise NotCanonical("JSON, but not in canonical form")
     return value
+
+
+def written(text: bytes) -> Json:
+    """As ``reparse``, for what this process has just written and still holds: it is not written again to compare."""
+    return _WRITTEN.decode(text.decode())
 
 
 def canonical(value: Json) -> bytes:
@@ -94,6 +96,18 @@ def canonical(value: Json) -> bytes:
         return _slowly(value)
     except ValueError as error:  # also what the package raises while it prints an integer of 5,000 digits
         raise NotCanonical(str(error)) from None
+
+
+def without_floats(value: Json) -> bytes:
+    """As ``canonical``; raises ``NotCanonical`` for a float, too."""
+    try:
+        if _simple(value):
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        pass  # the long way says why
+    if _has_float(value):
+        raise NotCanonical("a float has no place here")
+    return canonical(value)
 
 
 def sha256_hex(data: bytes) -> str:
@@ -170,23 +184,48 @@ def _simple(value: Json) -> bool:
     U+E000 to U+FFFF. Numbers in ECMAScript form differ only for floats.
     """
     waiting = [value]
+    take, add, known = waiting.pop, waiting.extend, _PLAIN_KEYS.issuperset
     while waiting:
-        item = waiting.pop()
+        item = take()
         kind = type(item)
         if kind is str:
             if not item.isascii() and not _encodable(item):
                 return False
         elif kind is dict:
-            if not all(type(key) is str and (key.isascii() or _sorts_alike(key)) for key in item):
+            if not known(item) and not all(map(_plain_key, item)):
                 return False
-            waiting.extend(item.values())
+            add(item.values())
         elif kind is list or kind is tuple:
-            waiting.extend(item)
+            add(item)
         elif kind is int:
             if not -MAX_INTEGER <= item <= MAX_INTEGER:
                 return False
         elif item is not None and kind is not bool and not (isinstance(item, str) and _encodable(item)):
             return False  # a StrEnum is its text; a float, or what is no JSON, is not simple
+    return True
+
+
+def _has_float(value: Json) -> bool:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+        elif isinstance(item, float):
+            return True
+    return False
+
+
+def _plain_key(key: Json) -> bool:
+    """Sorts alike in both orders. Names come again and again: what was looked at once is remembered, within bounds."""
+    if type(key) is not str:
+        return False
+    if not key.isascii():
+        return _sorts_alike(key)
+    if len(_PLAIN_KEYS) < _KEYS_REMEMBERED and len(key) <= _KEY_REMEMBERED:
+        _PLAIN_KEYS.add(key)
     return True
 
 
@@ -282,3 +321,9 @@ def _decimal(literal: str) -> tuple[str, int]:
 
 def _constant(literal: str) -> NoReturn:
     raise NotCanonical(f"{literal} is not JSON")
+
+
+_STRICT: Final = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant
+)
+_WRITTEN: Final = json.JSONDecoder(parse_int=_written_integer)

@@ -25,13 +25,18 @@ _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")
 
 def write(value: Any) -> Any:
     """JSON values of a dataclass; raises TypeError for a type that a statement cannot hold."""
-    if dataclasses.is_dataclass(value):
-        members = ((camel(f.name), getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {name: write(member) for name, member in members if member is not None}
-    if isinstance(value, tuple):
-        return [write(member) for member in value]
-    if isinstance(value, bool):
+    kind = type(value)
+    if kind is str or kind is bool:
         return value
+    if kind is tuple:
+        return [write(member) for member in value]
+    if members := _members(typing.cast(Any, kind)):
+        written = {}
+        for attribute, name in members:
+            member = getattr(value, attribute)
+            if member is not None:
+                written[name] = write(member)
+        return written
     if isinstance(value, int):
         if value < 0:
             raise TypeError("a statement holds no negative integer")
@@ -40,7 +45,7 @@ def write(value: Any) -> Any:
         return rfc3339(value)
     if isinstance(value, str):
         return str(value)
-    raise TypeError(f"a statement cannot hold a {type(value).__name__}")
+    raise TypeError(f"a statement cannot hold a {kind.__name__}")
 
 
 def read(kind: type[T], document: Any, at: str = "") -> T:
@@ -69,6 +74,14 @@ def camel(name: str) -> str:
     """``not_before`` to ``notBefore``."""
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
+
+
+@functools.cache
+def _members(kind: Any) -> tuple[tuple[str, str], ...]:
+    """(attribute, member) of a dataclass, nothing of any other type."""
+    if not dataclasses.is_dataclass(kind):
+        return ()
+    return tuple((field.name, camel(field.name)) for field in dataclasses.fields(kind))
 
 
 @functools.cache

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import functools
 import itertools
 import re
+import typing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -297,10 +299,8 @@ def predicate_type(kind: type[Statement]) -> str:
 
 def payload(statement: Statement) -> bytes:
     """JCS bytes: what is signed, and for a receipt the leaf. Raises ValueError above ``MAX_PAYLOAD`` bytes."""
-    subjects = [(name, getattr(statement, _attribute(statement.KIND, name))) for name in statement.SUBJECTS]
     predicate = codec.write(statement)
-    for name in statement.SUBJECTS:
-        predicate.pop(codec.camel(_attribute(statement.KIND, name)), None)
+    subjects = [(name, predicate.pop(member, None)) for name, member in _members(typing.cast(Any, type(statement)))]
     data = canonical(
         {
             "_type": STATEMENT,
@@ -339,6 +339,12 @@ def read(data: bytes, kind: type[S]) -> S:
 
 def _attribute(kind: str, subject: str) -> str:
     return _ATTRIBUTE.get((kind, subject), subject)
+
+
+@functools.cache
+def _members(kind: Any) -> tuple[tuple[str, str], ...]:
+    """(subject, the member that would hold it)."""
+    return tuple((name, codec.camel(_attribute(kind.KIND, name))) for name in kind.SUBJECTS)
 
 
 def _subjects(value: Any, kind: type[Statement]) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from kblockd.domain.contract import reveal
 from kblockd.domain.outcome import CallStatus, Outcome, StageEvent
 from kblockd.domain.records import read
 from kblockd.domain.states import ResultClass, State
+from kblockd.execution.journal import NOTHING, Entry, Written
 from kblockd.execution.load import load_contract, value_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.stages import Stage
-from kblockd.store.protocol import Row
+from kblockd.store.protocol import Append, Row
 
 _STATUS: Final = {
     State.SUCCEEDED: CallStatus.COMPLETED,
@@ -41,12 +42,17 @@ _UNKNOWN: Final = "sent, no valid answer; the upstream may have acted"
 _BEFORE_EFFECT: Final = (ResultClass.NOT_STARTED, ResultClass.FAILED_BEFORE_SIDE_EFFECT)
 
 
-async def outcome(parts: Parts, row: Row, *, replayed: bool = False, brief: bool = False) -> Outcome:
-    """The outcome of one execution, from its row and payloads; ``brief`` (in lists) leaves out output and evidence."""
+async def outcome(
+    parts: Parts, row: Row, *, replayed: bool = False, brief: bool = False, own: Written = NOTHING
+) -> Outcome:
+    """The outcome of one execution, from its row and payloads; ``brief`` (in lists) leaves out output and evidence.
+
+    ``own`` is what the run that just ended has written: what it holds is not read back.
+    """
     state = State(row["state"])
     sealed = state in (State.SUCCEEDED, State.FAILED)
     marked = bool(row["marker"])
-    proof, receipt, missing = await _receipt(parts, row) if sealed and not brief else ("", b"", "")
+    proof, receipt, missing = await _receipt(parts, row, own) if sealed and not brief else ("", b"", "")
     return Outcome(
         execution_id=row["id"],
         status=_STATUS[state],
@@ -54,15 +60,15 @@ async def outcome(parts: Parts, row: Row, *, replayed: bool = False, brief: bool
         phase=row["phase"],
         result_class=row["result_class"],
         code=_code(row, state),
-        detail=await _detail(parts, row, state),
+        detail=await _detail(parts, row, state, own),
         executed=marked and row["result_class"] not in _BEFORE_EFFECT,
         consumed=bool(row.get("claimed_at")),
         outcome_unknown=row["result_class"] == ResultClass.UNKNOWN_OUTCOME,
         replayed=replayed,
         action_sha256=row["action_sha256"],
         approval_id=row["approval_id"],
-        output_json=await _revealed(parts, row) if state is State.SUCCEEDED and not brief else b"",
-        result_dsse=await _aux(parts, row.get("sealed_index")) if sealed and not brief else b"",
+        output_json=await _revealed(parts, row, own) if state is State.SUCCEEDED and not brief else b"",
+        result_dsse=await _aux(parts, row.get("sealed_index"), own) if sealed and not brief else b"",
         receipt_dsse=receipt,
         receipt_proof=proof,
         no_receipt_reason=missing,
@@ -131,7 +137,7 @@ def _code(row: Row, state: State) -> str:
     return str(row["code"])
 
 
-async def _detail(parts: Parts, row: Row, state: State) -> str:
+async def _detail(parts: Parts, row: Row, state: State, own: Written) -> str:
     """The precise code stands in front of the recorded detail (R665)."""
     if state in _SENTENCES:
         return _SENTENCES[state]
@@ -141,42 +147,47 @@ async def _detail(parts: Parts, row: Row, state: State) -> str:
         why = await value_of(parts, row["id"], row["reasons_sha256"]) or []
         return "; ".join(f"{r['code']}: {r['message']}" for r in why)[:2000] or "denied"
     if state is State.FAILED:
-        said = await _sealed_detail(parts, row)
+        said = await _sealed_detail(parts, row, own)
         unknown = f" ({_UNKNOWN})" if row["result_class"] == ResultClass.UNKNOWN_OUTCOME else ""
         return f"{row.get('wire_code') or row['code']}: {said}{unknown}"
-    return await _sealed_detail(parts, row)
+    return await _sealed_detail(parts, row, own)
 
 
-async def _sealed_detail(parts: Parts, row: Row) -> str:
-    index = row.get("sealed_index")
-    record = await parts.store.leaf(index) if index is not None else None
+async def _sealed_detail(parts: Parts, row: Row, own: Written) -> str:
+    record = await _record(parts, row.get("sealed_index"), own)
     if record is None:
         return ""
-    said = await value_of(parts, row["id"], str(read(record.leaf).body.get("detail_sha256", "")))
+    said = await value_of(parts, row["id"], str(read(record.leaf).body.get("detail_sha256", "")), own)
     return str(said or "")
 
 
-async def _revealed(parts: Parts, row: Row) -> bytes:
+async def _revealed(parts: Parts, row: Row, own: Written) -> bytes:
     document: dict[str, Any] = {}
     for name, digest in (("output", row.get("output_sha256")), ("snapshot", row.get("snapshot_sha256"))):
-        value = await value_of(parts, row["id"], str(digest or ""))
+        value = await value_of(parts, row["id"], str(digest or ""), own)
         if value is not None:
             document[name] = value
     return canonical(reveal(await load_contract(parts, row), document))
 
 
-async def _aux(parts: Parts, index: Any) -> bytes:
-    record = await parts.store.leaf(index) if index is not None else None
+async def _record(parts: Parts, index: int | None, own: Written) -> Append | Entry | None:
+    if index is None:
+        return None
+    return own.records.get(index) or await parts.store.leaf(index)
+
+
+async def _aux(parts: Parts, index: int | None, own: Written) -> bytes:
+    record = await _record(parts, index, own)
     return record.aux if record else b""
 
 
-async def _receipt(parts: Parts, row: Row) -> tuple[str, bytes, str]:
+async def _receipt(parts: Parts, row: Row, own: Written) -> tuple[str, bytes, str]:
     """(proof, DSSE, reason for their absence): C31."""
     found = await parts.store.get(rows.receipt(row["id"]))
     if found is None:
         return "", b"", "the execution was closed without a receipt"
     index = found[1]["index"]
-    envelope = await _aux(parts, index)
+    envelope = await _aux(parts, index, own)
     try:
         proof = await parts.ledger.proof(index)
     except OSError:

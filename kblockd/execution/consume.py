@@ -55,7 +55,7 @@ async def consume(parts: Parts, checked: Checked) -> Claim:
     leased = checked.snapshot.leased
     preflighted, lease = leased.preflighted, leased.lease
     run = preflighted.run
-    before = await _row(parts, run)
+    before = _row(parts, run)
     if not parts.leases.holds(lease):
         raise Raced
     conditions = [
@@ -142,11 +142,11 @@ def _approval_id(preflighted: Preflighted) -> str:
     return str(preflighted.approval["approval_id"]) if preflighted.approval else ""
 
 
-async def _row(parts: Parts, run: Run) -> Row:
-    found = await parts.store.get(rows.execution(run.action.execution_id))
-    if found is None or found[0] != run.journal.version:
-        raise Raced
-    return found[1]
+def _row(parts: Parts, run: Run) -> Row:
+    try:
+        return run.journal.row(parts)
+    except Conflict:
+        raise Raced from None
 
 
 async def _refusal(parts: Parts, action: Action, conflict: Conflict) -> KblockError | Raced:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.records import Record, RecordType
-from kblockd.store.protocol import Absent, Append, AtVersion, Condition, Payload, Ticket
+from kblockd.store.protocol import Absent, Append, AtVersion, Condition, Conflict, Payload, Row, Ticket
 from kblockd.telemetry.recorder import Trace
 
 if TYPE_CHECKING:
@@ -35,9 +35,27 @@ class Entry:
 
 
 @dataclass(slots=True)
+class Written:
+    """Records by index, payloads by digest."""
+
+    records: dict[int, Entry] = field(default_factory=dict)
+    payloads: dict[str, bytes] = field(default_factory=dict)
+
+    def add(self, first_index: int, entries: Sequence[Entry], payloads: Sequence[Payload]) -> None:
+        """What one commit ordered."""
+        self.records.update(enumerate(entries, first_index))
+        self.payloads.update((str(payload.key[-1]), payload.data) for payload in payloads)
+
+
+NOTHING: Final = Written()
+"""Of a run that is not here: everything is read from the store."""
+
+
+@dataclass(slots=True)
 class Journal:
     """``version`` is the index of the record that wrote the execution's row last; None before stage 3's commit.
-    ``claimed`` is set once the consumption is durable, ``marked`` when a send marker may be on disk."""
+    ``claimed`` is set once the consumption is durable, ``marked`` when a send marker may be on disk. ``written`` is
+    what this journal itself has ordered, so that nobody needs to read it back."""
 
     execution_id: str
     tenant: str
@@ -46,6 +64,7 @@ class Journal:
     attempt: int = 0
     claimed: asyncio.Event = field(default_factory=asyncio.Event)
     marked: bool = False
+    written: Written = field(default_factory=lambda: Written())
     _timed: int = field(default=0)
 
     async def commit(
@@ -60,11 +79,21 @@ class Journal:
         """Ordered when it returns; raises ``Conflict`` or ``StoreFailed``."""
         own = rows.execution(self.execution_id)
         held: Condition = Absent(own) if self.version is None else AtVersion(own, self.version)
-        appends = [Append(entry.leaf, entry.aux) for entry in self.drawn(parts, stage, entries)]
+        drawn = self.drawn(parts, stage, entries)
+        appends = [Append(entry.leaf, entry.aux) for entry in drawn]
         ticket = await parts.store.commit([held, *conditions], appends, payloads, label=stage.label)
+        self.written.add(ticket.first_index, drawn, payloads)
         self.version = ticket.first_index + max(i for i, e in enumerate(entries) if e.type is not RecordType.RECEIPT)
         parts.changes.notify(self.execution_id)
         return ticket
+
+    def row(self, parts: Parts) -> Row:
+        """The execution's row as this journal wrote it last; raises ``Conflict`` when somebody else has since."""
+        own = rows.execution(self.execution_id)
+        found = parts.store.ordered(own)
+        if found is None or found[0] != self.version:
+            raise Conflict(AtVersion(own, self.version or 0))
+        return found[1]
 
     def drawn(self, parts: Parts, stage: Stage, entries: Sequence[Entry]) -> list[Entry]:
         """The entries with their leaves as they will be committed; those that have one keep it."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kblockd.domain import rows
-from kblockd.domain.canonical import canonical, reparse, sha256_hex
+from kblockd.domain.canonical import canonical, reparse, sha256_hex, written
 from kblockd.domain.contract import ActionContract, derive_intent, parse, tighten
 from kblockd.domain.errors import Internal, Reason
 from kblockd.execution import envelopes
 from kblockd.execution.action import Action
+from kblockd.execution.journal import NOTHING, Written
 from kblockd.execution.parts import Parts
 from kblockd.store.protocol import Row
 
@@ -69,7 +70,12 @@ async def _payload(parts: Parts, scope: str, digest: str) -> bytes:
     return data
 
 
-async def value_of(parts: Parts, execution_id: str, digest: str) -> Any:
-    """The value inside a salted payload, or None when it was never kept or has been deleted."""
+async def value_of(parts: Parts, execution_id: str, digest: str, own: Written = NOTHING) -> Any:
+    """The value inside a salted payload, or None when it was never kept or has been deleted.
+
+    ``own`` is what the run that asks has written itself.
+    """
+    if digest in own.payloads:
+        return written(own.payloads[digest])["value"]
     data = await parts.store.payload(rows.payload(execution_id, digest)) if digest else None
     return reparse(data)["value"] if data is not None else None

@@ -57,7 +57,7 @@ async def seal_with(
 ) -> None:
     """Seals in one commit with ``before`` (an operator's resolution); ``source`` names who verified, else the read."""
     run = ending.run
-    row = await _row(parts, run)
+    row = run.journal.row(parts)
     result = await _result(parts, ending, row, source)
     signed = receipts.sign_result(result, parts.keys)
     said_sha256, said = payload(parts, run.action.execution_id, "detail", ending.detail)
@@ -108,15 +108,9 @@ async def _key_condition(parts: Parts) -> list[Condition]:
     return [AtVersion(key, found[0])]
 
 
-async def _row(parts: Parts, run: Run) -> Row:
-    found = await parts.store.get(rows.execution(run.action.execution_id))
-    assert found is not None  # noqa: S101 - a run exists only over its row
-    return found[1]
-
-
 async def _result(parts: Parts, ending: Ending, row: Row, source: str) -> Result:
     action = ending.run.action
-    output = await value_of(parts, action.execution_id, str(row.get("output_sha256", "")))
+    output = await value_of(parts, action.execution_id, str(row.get("output_sha256", "")), ending.run.journal.written)
     verification = row.get("verification")
     operation = row.get("operation_id")
     upstream = parts.upstreams.get(action.upstream)
@@ -180,13 +174,9 @@ async def _approval_digest(parts: Parts, row: Row) -> str | None:
 
 
 async def _receipt(parts: Parts, ending: Ending, row: Row, result: Signed, own: Sequence[Entry]) -> Signed:
-    events = []
-    for index in row["records"]:
-        record = await parts.store.leaf(index)
-        if record is not None:
-            events.append(LedgerEvent(str(read(record.leaf).type), _leaf_hash(record.leaf), index))
+    events = [await _event(parts, ending.run, index) for index in row["records"]]
     # Those of the receipt's own commit have no place yet when it is signed.
-    events += [LedgerEvent(str(entry.type), _leaf_hash(entry.leaf)) for entry in own]
+    events += [LedgerEvent(entry.type.value, _leaf_hash(entry.leaf)) for entry in own]
     receipt = Receipt(
         result=result.sha256,
         action=ending.run.action.action_sha256,
@@ -198,6 +188,16 @@ async def _receipt(parts: Parts, ending: Ending, row: Row, result: Signed, own: 
         issued_at=parts.clock.now(),
     )
     return receipts.sign_receipt(receipt, parts.keys)
+
+
+async def _event(parts: Parts, run: Run, index: int) -> LedgerEvent:
+    """A record of this run as it was drawn, another one (an approver's decision, an earlier life's) from the ledger."""
+    if (entry := run.journal.written.records.get(index)) is not None:
+        return LedgerEvent(entry.type.value, _leaf_hash(entry.leaf), index)
+    record = await parts.store.leaf(index)
+    if record is None:
+        raise ValueError(f"record {index} of the execution is not in the ledger")
+    return LedgerEvent(read(record.leaf).type.value, _leaf_hash(record.leaf), index)
 
 
 def _leaf_hash(leaf: bytes) -> str:

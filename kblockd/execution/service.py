@@ -20,7 +20,7 @@ from kblockd.execution.action import Call, Run
 from kblockd.execution.changes import changed
 from kblockd.execution.decide import check_deadline
 from kblockd.execution.expire import WAITING, expire_if_due
-from kblockd.execution.journal import Journal
+from kblockd.execution.journal import NOTHING, Journal, Written
 from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
 from kblockd.execution.replay import Existing
@@ -73,7 +73,8 @@ class Executions:
             started = run is not None
             if handle is not None:
                 await _ended(handle, seconds)
-            return await self._answer(found.execution_id, replayed=repeated and not started)
+            own = run.journal.written if run is not None else NOTHING
+            return await self._answer(found.execution_id, replayed=repeated and not started, own=own)
         except StoreFailed as failure:
             # Once there is an execution it may have been consumed, by this call or an earlier one (R668, R669).
             raise store_failed(failure, execution_id, undecided=bool(execution_id)) from None
@@ -184,11 +185,11 @@ class Executions:
         journal = Journal(execution_id, row["tenant"], trace, version)
         return Run(action, journal, attempt=1, again=False, fresh_describe=False)
 
-    async def _answer(self, execution_id: str, *, replayed: bool) -> Outcome:
+    async def _answer(self, execution_id: str, *, replayed: bool, own: Written = NOTHING) -> Outcome:
         found = await self._parts.store.get(rows.execution(execution_id))
         if found is None:
             raise NotFound(Reason.NOT_FOUND, f"there is no execution {execution_id[:80]!r} that you may see")
-        return await answers.outcome(self._parts, found[1], replayed=replayed)
+        return await answers.outcome(self._parts, found[1], replayed=replayed, own=own)
 
     async def _visible(self, view: View, execution_id: str) -> Row:
         found = await self._parts.store.get(rows.execution(execution_id)) if execution_id else None

@@ -36,15 +36,12 @@ class Stage(enum.IntEnum):
     RECOVER = 15
     SEAL = 16
 
-    @property
-    def word(self) -> str:
-        """``consume`` for CONSUME."""
-        return self.name.lower()
+    word: str  # ``consume`` for CONSUME
+    label: str  # ``09.consume``: what failpoints and commits are called by
 
-    @property
-    def label(self) -> str:
-        """``09.consume``: what failpoints and commits are called by."""
-        return f"{self.value:02}.{self.word}"
+    def __init__(self, number: int) -> None:
+        self.word = self.name.lower()
+        self.label = f"{number:02}.{self.word}"
 
 
 class Traced(Protocol):
@@ -64,12 +61,14 @@ def stage(
     """Wraps a stage in its span and its failpoints ``before`` and ``after``."""
 
     def wrap(function: Callable[[Parts, Taken], Awaitable[Given]]) -> Callable[[Parts, Taken], Awaitable[Given]]:
+        before, after, value, word = f"{number.label}:before", f"{number.label}:after", number.value, number.word
+
         @functools.wraps(function)
         async def staged(parts: Parts, taken: Taken) -> Given:
-            await parts.failpoints.reach(f"{number.label}:before")
-            with taken.trace.stage(number.value, number.word):
+            await parts.failpoints.reach(before)
+            with taken.trace.stage(value, word):
                 given = await function(parts, taken)
-            await parts.failpoints.reach(f"{number.label}:after")
+            await parts.failpoints.reach(after)
             return given
 
         return staged

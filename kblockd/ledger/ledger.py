@@ -17,6 +17,7 @@ from kblockd.ledger.tlog_proof import TlogProof
 from kblockd.store.protocol import Key, Store
 
 MAX_READ: int = 1000
+NODES_REMEMBERED: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Ledger:
         self._store = store
         self._signers = signers
         self.origin = note.check_name(origin)
+        self._nodes: dict[merkle.Node, bytes] = {}  # a complete subtree never changes
         self._latest: tuple[SignedHead, tuple[str, ...]] | None = None
 
     def size(self) -> int:
@@ -66,6 +68,13 @@ class Ledger:
             self._latest = (signed, keys)
         return signed
 
+    def _covering(self, index: int) -> SignedHead | None:
+        """The last one signed, while its keys are the active ones: no need to sign one for each record."""
+        if self._latest is None or self._latest[0].head.size <= index:
+            return None
+        keys = tuple(signer.key_id for signer in self._signers())
+        return self._latest[0] if self._latest[1] == keys else None
+
     async def root(self, size: int) -> bytes:
         """The root over the first ``size`` records; raises ValueError when so many are not durable."""
         self._check_size(size)
@@ -82,8 +91,8 @@ class Ledger:
         return [await self._hash(span) for span in merkle.consistency_ranges(old, new)]
 
     async def proof(self, index: int) -> TlogProof:
-        """A record's proof under the newest checkpoint; raises ValueError when the record is not durable."""
-        signed = await self.checkpoint()
+        """A record's proof under the last checkpoint that covers it; raises ValueError when it is not durable."""
+        signed = self._covering(index) or await self.checkpoint()
         path = await self.inclusion(index, signed.head.size)
         return TlogProof(index, tuple(path), signed.note)
 
@@ -117,8 +126,14 @@ class Ledger:
     async def _hash(self, span: Range) -> bytes:
         hashes = []
         for node in merkle.nodes_of(span):
-            value = await self._store.raw(merkle.node_key(node))
-            if value is None:
-                raise ValueError(f"the tree node at level {node[0]}, index {node[1]} is missing")
-            hashes.append(value)
+            hashes.append(self._nodes.get(node) or await self._read_node(node))
         return merkle.fold_right(hashes)
+
+    async def _read_node(self, node: merkle.Node) -> bytes:
+        value = await self._store.raw(merkle.node_key(node))
+        if value is None:
+            raise ValueError(f"the tree node at level {node[0]}, index {node[1]} is missing")
+        if len(self._nodes) >= NODES_REMEMBERED:
+            self._nodes.clear()
+        self._nodes[node] = value
+        return value

@@ -117,6 +117,14 @@ class Store(Protocol):
         """(version, row), or None."""
         ...
 
+    def ordered(self, key: Key) -> tuple[int, Row] | None:
+        """(version, row) as ordered, perhaps not durable yet: for a run that reads what it wrote itself.
+
+        Everything that it commits afterwards is ordered, and so durable, after it; nothing of it may be answered to
+        anybody before.
+        """
+        ...
+
     async def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int = 1000, reverse: bool = False
     ) -> list[tuple[Key, int, Row]]:

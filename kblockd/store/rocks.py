@@ -144,6 +144,14 @@ class RocksStore:
             await writer.seen()
         return found
 
+    def ordered(self, key: Key) -> tuple[int, Row] | None:
+        """See ``Store.ordered``."""
+        self._check_serving()
+        try:
+            return self._overlay.row(key)
+        except Exception as error:
+            self._cannot_read(error)
+
     async def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int = 1000, reverse: bool = False
     ) -> list[tuple[Key, int, Row]]:
