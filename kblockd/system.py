@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+_DRAWN_BYTES = 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -77,16 +78,26 @@ class SystemClock:
 
 
 class RandomIds:
-    """Identifiers from the operating system's randomness."""
+    """Identifiers from the operating system's randomness, drawn some at a time; no bit is used twice."""
+
+    def __init__(self) -> None:
+        self._drawn = b""
+        self._used = 0
 
     def new(self, prefix: str) -> str:
         """48 bits of milliseconds, then 80 random bits."""
         milliseconds = time.time_ns() // 1_000_000 & (1 << 48) - 1
-        return f"{prefix}_{milliseconds:012x}{os.urandom(10).hex()}"
+        return f"{prefix}_{milliseconds:012x}{self._bits(10).hex()}"
 
     def salt(self) -> str:
         """128 bits."""
-        return os.urandom(16).hex()
+        return self._bits(16).hex()
+
+    def _bits(self, count: int) -> bytes:
+        if self._used + count > len(self._drawn):
+            self._drawn, self._used = os.urandom(_DRAWN_BYTES), 0
+        start, self._used = self._used, self._used + count
+        return self._drawn[start : self._used]
 
 
 def boot_id() -> str:

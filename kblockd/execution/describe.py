@@ -34,6 +34,8 @@ async def describe(parts: Parts, contract: ActionContract, trace: Trace) -> Desc
     """
     upstream, reads = contract.tool.upstream, sorted(_read_tools(contract))
     with calling(trace, "describe"):
+        if not reads:
+            return await _described(parts, upstream, contract.tool.name)
         asked = (_described(parts, upstream, tool) for tool in (contract.tool.name, *reads))
         own, *others = await asyncio.gather(*asked)
     for tool, described in zip(reads, others, strict=True):

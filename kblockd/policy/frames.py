@@ -5,11 +5,12 @@ The body of an evaluation is the canonical input as it was digested, so that wha
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from collections.abc import Mapping
 from typing import Any, Final
+
+import orjson
 
 LENGTH: Final = struct.Struct(">I")
 MAX_REQUEST: Final = 64 << 20
@@ -18,14 +19,14 @@ MAX_REPLY: Final = 4 << 20
 
 def pack(header: Mapping[str, Any], body: bytes = b"") -> bytes:
     """One frame."""
-    payload = json.dumps(header, separators=(",", ":")).encode() + b"\n" + body
+    payload = orjson.dumps(header) + b"\n" + body
     return LENGTH.pack(len(payload)) + payload
 
 
 def unpack(payload: bytes) -> tuple[dict[str, Any], bytes]:
     """Header and body; raises ``ValueError`` for anything that is not a frame."""
     line, _, body = payload.partition(b"\n")
-    header = json.loads(line)
+    header = orjson.loads(line)
     if not isinstance(header, dict):
         raise ValueError("the header of a frame must be an object")
     return header, body

@@ -229,13 +229,21 @@ def timestamp(field: str, value: Timestamp, faults: Faults) -> dt.datetime | Non
 
 def unknown_fields(message: Message, at: str) -> Iterator[tuple[str, int]]:
     """(path of the message, number of the unknown field) for the message and all that it holds."""
+    known = type(message)()
+    known.CopyFrom(message)
+    known.DiscardUnknownFields()
+    if known.ByteSize() != message.ByteSize():
+        yield from _unknown_fields(message, at)
+
+
+def _unknown_fields(message: Message, at: str) -> Iterator[tuple[str, int]]:
     for number in _unknown_numbers(message):
         yield at, number
     for descriptor, value in message.ListFields():
         if descriptor.type != FieldDescriptor.TYPE_MESSAGE:
             continue
         for member in value if descriptor.is_repeated else [value]:
-            yield from unknown_fields(member, f"{at}.{descriptor.name}")
+            yield from _unknown_fields(member, f"{at}.{descriptor.name}")
 
 
 def _unknown_numbers(message: Message) -> list[int]:

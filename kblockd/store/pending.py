@@ -7,7 +7,7 @@ Belongs to the loop.
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rocksdict import Rdict
 
@@ -17,6 +17,7 @@ from kblockd.store.database import pairs
 from kblockd.store.protocol import Absent, AtMost, AtVersion, Condition, Key, Row
 
 Found = tuple[Key, int, Row]
+_REMEMBERED: Final = 4096
 
 
 class _Entry(NamedTuple):
@@ -31,6 +32,7 @@ class Overlay:
     def __init__(self, database: Rdict) -> None:
         self._database = database
         self._rows: dict[Key, _Entry] = {}
+        self._recent: dict[Key, tuple[int, Row]] = {}  # durable, as the database has them
         self._payloads: dict[Key, tuple[bytes | None, Group]] = {}
 
     def row(self, key: Key) -> tuple[int, Row] | None:
@@ -40,8 +42,14 @@ class Overlay:
             return None if pending.row is None else (pending.version, pending.row)
         if key[0] in schema.RAW_TABLES:
             raise ValueError(f"the table {key[0]!r} holds no rows; use raw, leaf or payload")
+        if (recent := self._recent.get(key)) is not None:
+            return recent
         value = self._database.get(schema.encode_key(key))
-        return None if value is None else schema.decode_row(value)
+        if value is None:
+            return None
+        found = schema.decode_row(value)
+        self._remember(key, found)
+        return found
 
     def writer(self, key: Key) -> Group | None:
         """The group that made the ordered value, while it is not durable."""
@@ -98,11 +106,22 @@ class Overlay:
     def settle(self, group: Group) -> None:
         """The group is durable: what no later group has changed is the database's now."""
         for key in group.rows:
-            if self._rows[key].group is group:
+            entry = self._rows[key]
+            if entry.group is group:
                 del self._rows[key]
+                if entry.row is None:
+                    self._recent.pop(key, None)
+                else:
+                    self._remember(key, (entry.version, entry.row))
         for key in group.payloads:
             if self._payloads[key][1] is group:
                 del self._payloads[key]
+
+    def _remember(self, key: Key, found: tuple[int, Row]) -> None:
+        """Rows that come again are read and parsed once; the oldest make room."""
+        if len(self._recent) >= _REMEMBERED:
+            del self._recent[next(iter(self._recent))]
+        self._recent[key] = found
 
 
 class Staged:

@@ -54,12 +54,16 @@ class AddressGuard:
         self._allow = tuple(allow)
         self._resolve = resolve
         self._clock = clock
+        self._literals: dict[str, tuple[str, ...]] = {}  # a literal address is its own answer for ever
 
     async def check(self, host: str, port: int, deadline: float) -> tuple[str, ...]:
         """The addresses that may be connected to, before ``deadline`` (monotonic seconds).
 
         Raises ``AddressRefused``, ``httpx2.ConnectError`` (no such name) or ``httpx2.ConnectTimeout``.
         """
+        if (literal := self._literals.get(host)) is not None:
+            self._remaining(deadline)
+            return literal
         try:
             async with asyncio.timeout(self._remaining(deadline)):
                 answers = await self._resolve(host, port)
@@ -69,7 +73,10 @@ class AddressGuard:
             raise httpx2.ConnectError(f"{host} cannot be resolved: {error.strerror or error}") from None
         if not answers:
             raise httpx2.ConnectError(f"{host} has no address")
-        return tuple(str(self._checked(host, answer)) for answer in answers)
+        checked = tuple(str(self._checked(host, answer)) for answer in answers)
+        if checked == (host,):
+            self._literals[host] = checked
+        return checked
 
     async def connect(self, host: str, port: int, deadline: float) -> Wire:
         """A TCP stream to a checked address of ``host``; raises what ``check`` raises, and when nobody listens."""

@@ -11,7 +11,7 @@ import importlib.metadata
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -109,12 +109,18 @@ class Upstreams:
 def load_plugins(
     names: Sequence[str],
     entry_points: EntryPoints = lambda: importlib.metadata.entry_points(group=GROUP),
+    *,
+    used: Collection[str] | None = None,
 ) -> dict[str, AdapterPlugin]:
-    """One plugin a name; raises ``CatalogError`` for none, several, another API version or a loose settings model."""
+    """One plugin a name; raises ``CatalogError`` for none, several, another API version or a loose settings model.
+
+    Those that are not ``used`` (None: all are) must be installed, but their code is not loaded.
+    """
     installed = list(entry_points())
     loaded: dict[str, AdapterPlugin] = {}
+    seen: set[str] = set()
     for name in names:
-        if name in loaded:
+        if name in seen:
             raise CatalogError(f"adapters: {name!r} stands twice")
         found = [point for point in installed if point.name == name]
         if len(found) != 1:
@@ -123,7 +129,9 @@ def load_plugins(
                 f"adapters: {name!r} must be exactly one entry point of group {GROUP}, found {len(found)}; "
                 f"installed: {known}"
             )
-        loaded[name] = _load(found[0])
+        seen.add(name)
+        if used is None or name in used:
+            loaded[name] = _load(found[0])
     return loaded
 
 

@@ -158,16 +158,22 @@ class GuardedAdapter:
         left = run.scope.deadline - self._clock()
         if left <= 0:
             return None
-        try:
-            async with asyncio.timeout(left):
-                await self._slots.acquire()
-        except TimeoutError:
+        if not await self._slot(left):
             return None
         with entered(run.scope):
             task = asyncio.create_task(_contained(action))
         self._running.add(task)
         task.add_done_callback(self._finish)
         return task
+
+    async def _slot(self, left: float) -> bool:
+        if not self._slots.locked():
+            return await self._slots.acquire()  # at once
+        try:
+            async with asyncio.timeout(left):
+                return await self._slots.acquire()
+        except TimeoutError:
+            return False
 
     def _finish(self, task: asyncio.Task[object]) -> None:
         self._slots.release()

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from kblockd.upstream.adapter import AdapterFault, Call, Outcome, Sent, ToolDescription
-from kblockd.upstream.scope import current
 from kblockd.upstream.meter import Meter
+from kblockd.upstream.scope import current
 from tests.unit.upstream.plugin import call, guarded
 
 
