@@ -79,8 +79,8 @@ class Violation:
 class KblockError(Exception):
     """What a caller is told: a reason, a sentence, whether anything happened, and the next step.
 
-    ``executed`` and ``consumed`` say what is known of the action at the time of the refusal; ``retryable``
-    means that the identical call may be repeated as it is.
+    ``executed`` and ``consumed`` say what is known of the action at the time of the refusal, None where nobody has
+    looked; ``retryable`` means that the identical call may be repeated as it is.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class KblockError(Exception):
         message: str,
         *,
         violations: Sequence[Violation] = (),
-        executed: bool = False,
-        consumed: bool = False,
+        executed: bool | None = False,
+        consumed: bool | None = False,
         retryable: bool = False,
         next_step: str = "",
         execution_id: str = "",

@@ -133,10 +133,13 @@ def translate(error: BaseException, ids: Ids) -> tuple[KblockError, str]:
 
 
 def policy_unavailable(failure: PolicyFailure) -> Unavailable:
-    """An engine that fails is a refusal, never an answer; nothing was executed (interfaces.md section 4)."""
+    """An engine that fails at stage 0 is a refusal, never an answer (interfaces.md section 4). The call did nothing,
+    but it may repeat one that did, and nobody has looked: of executed and consumed nothing is said."""
     return Unavailable(
         failure.reason,
-        f"the policy gave no decision ({failure.reason}). Nothing was executed or consumed.",
+        f"the policy gave no decision ({failure.reason}). Nothing was done for this call.",
+        executed=None,
+        consumed=None,
         retryable=True,
         next_step="repeat the identical call later; the operator sees the cause in `kblockd policy status`",
     )
@@ -162,7 +165,8 @@ def _logged(error: BaseException, ids: Ids) -> str:
 def _metadata(error: KblockError, internal: bool) -> dict[str, str]:
     metadata = {"retryable": _word(error.retryable), "execution_id": error.execution_id, "next_step": error.next_step}
     if not internal and error.reason not in UNDECIDED:
-        metadata |= {"executed": _word(error.executed), "consumed": _word(error.consumed)}
+        known = {"executed": error.executed, "consumed": error.consumed}
+        metadata |= {name: _word(value) for name, value in known.items() if value is not None}
     return {key: _cut(value, MAX_MESSAGE) for key, value in metadata.items() if value}
 
 

@@ -221,7 +221,8 @@ def test_pol_13_a_killed_policy_process_needs_nobody(tricky: LocalSite) -> None:
             said = agent.execute(refund(mine, key=mine)).state
         except Unavailable as error:
             said = f"{error.reason}, consumed {error.consumed}"
-    assert said in ("pending_approval", "POLICY_DOWN, consumed False", "POLICY_TIMEOUT, consumed False")
+    refusals = {f"{reason}, consumed {known}" for reason in ("POLICY_DOWN", "POLICY_TIMEOUT") for known in (False, None)}
+    assert said in {"pending_approval", *refusals}
     well_again(tricky)
 
 
@@ -395,7 +396,8 @@ def test_pol_04_without_a_policy_everything_is_refused_until_there_is_one(paymen
         mine = order()
         with made.client() as agent, pytest.raises(Unavailable) as caught:
             agent.execute(refund(mine, key=mine))
-        assert (caught.value.reason, caught.value.consumed) == ("POLICY_UNDEFINED", False)
+        # At stage 0 nobody has looked whether this call repeats one that acted: nothing is said of it.
+        assert (caught.value.reason, caught.value.consumed) == ("POLICY_UNDEFINED", None)
         shutil.copytree(ROOT / "config" / "policy", policy, dirs_exist_ok=True)
         made.wait_healthy()
         assert isinstance(run_approved(made, refund(mine, key=mine)), Completed)
