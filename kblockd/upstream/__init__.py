@@ -13,6 +13,7 @@
     pins           reviewed definitions
     breaker        asked in preflight only
     model          the configuration of an upstream
+    hostile.md     what a hostile upstream can do and how its action ends: the table that the tests play
 
 What may not live here: anything about one protocol above HTTP (that is a plugin's), executions, records, policy,
 gRPC, reading YAML. Nothing here retries: whether a call is made again is decided by ``kblockd.execution``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,41 +10,14 @@ from kblockd.upstream.adapter import Sent
 from kblockd.upstream.catalog import load_plugins, open_upstreams
 from kblockd.upstream.model import UpstreamConfig
 from tests.contract.adapters.subject import CREDENTIAL, Subject
-from tests.upstreams.misbehaving import MisbehavingServer, Mode, Reply, Request
+from tests.upstreams.misbehaving import MisbehavingServer, Mode
+from tests.upstreams.rest_app import RestApp
 
 OUTCOMES = {
     Mode.ERROR_AFTER_EFFECT: (Sent.ANSWERED, "HTTP_500"),
     Mode.GATEWAY_TIMEOUT: (Sent.LOST, "HTTP_504"),
     Mode.GARBAGE: (Sent.LOST, "ANSWER_NOT_JSON"),
 }
-
-
-class RestApp:
-    """POST /v1/orders/{order}/refunds is the call; GET /openapi.json describes it."""
-
-    def __init__(self) -> None:
-        self.description = "Pays money back."
-        self.reverse = False
-
-    def is_call(self, request: Request) -> bool:
-        return request.method == "POST"
-
-    def answer(self, request: Request, note: str) -> Reply:
-        if not self.is_call(request):
-            return Reply(body=self._document())
-        return Reply(201, body=json.dumps({"ok": True, "refund_id": "re_1", "note": note}).encode())
-
-    def _document(self) -> bytes:
-        operation = {"summary": self.description, "operationId": "refund"}
-        if self.reverse:
-            operation = dict(reversed(operation.items()))
-        return json.dumps({"info": {"version": "7"}, "paths": {"/refunds": {"post": operation}}}).encode()
-
-    def turn_keys(self) -> None:
-        self.reverse = True
-
-    def change(self) -> None:
-        self.description = "Pays money back, and tells everybody."
 
 
 def settings() -> dict[str, object]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.contract.adapters import test_adapter_contract as contract
-from tests.contract.adapters.mcp_fixture import HANDSHAKE, open_revision
+from tests.contract.adapters.mcp_fixture import open_revision
 from tests.contract.adapters.subject import Subject
+from tests.upstreams.mcp_app import HANDSHAKE
 
 
 @pytest.fixture

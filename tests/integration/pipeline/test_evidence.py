@@ -15,8 +15,8 @@ from kblockd.client.calls import Call
 from tests.harness import approve, merged
 from tests.integration.pipeline import shop as shops
 from tests.integration.pipeline.local import LONG_LEASE, LocalSite, ask, body, order, records, statement, until
-from tests.integration.pipeline.shop import Shop, said
-from tests.upstreams.misbehaving import Request
+from tests.integration.pipeline.shop import Shop
+from tests.upstreams.messages import Request, said
 from tests.upstreams.otlp_receiver import OtlpReceiver, Received
 
 WRITE, READ = "Bearer write-9xkv", "Bearer read-3mtd"

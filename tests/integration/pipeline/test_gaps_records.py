@@ -35,8 +35,8 @@ from tests.integration.pipeline.local import (
     types,
     until,
 )
-from tests.integration.pipeline.shop import Shop, accepted, created, said
-from tests.upstreams.misbehaving import Reply
+from tests.integration.pipeline.shop import Shop, accepted, created
+from tests.upstreams.messages import Reply, said
 from tests.upstreams.otlp_receiver import OtlpReceiver, Received
 from tests.upstreams.payments import PaymentsServer
 
@@ -132,7 +132,7 @@ def _configure(site: LocalSite, shop: Shop, payments: PaymentsServer, collector:
         upstream=PATIENT_BREAKER,
     )
     site.edit_policy("preconditions.rego", *DEMANDS_AT_8)
-    site.edit_policy("verification.rego", *DEMANDS_AT_14)
+    site.edit_policy("actions/issue_refund.rego", *DEMANDS_AT_14)
     site.pin("shop")
     site.pin()
 

@@ -30,7 +30,8 @@ from tests.integration.pipeline.local import (
     types,
     until,
 )
-from tests.integration.pipeline.shop import Shop, accepted, said
+from tests.integration.pipeline.shop import Shop, accepted
+from tests.upstreams.messages import said
 from tests.upstreams.misbehaving import Mode
 
 WRITE, READ = "Bearer write-5tzq", "Bearer read-8kwm"
@@ -279,7 +280,7 @@ def test_a_late_answer_decides_the_reconciliation(shop_site: LocalSite, shop: Sh
     """C3, RPC-09: after the deadline it is evidence; with nothing else to go by it proves the effect, and the caller
     gets what it said."""
     mine = order()
-    shop.mode, shop.shop.hidden = Mode.LATE, True
+    shop.mode, shop.shop.refunds.hidden = Mode.LATE, True
     call = refund_in("final-late", mine, key=mine)
     pending = ask(shop_site, call)
     approve(shop_site, pending.approval_id)
@@ -416,7 +417,7 @@ def test_c20_who_resolves_one_action_does_not_unlock_anothers_target(shop_site: 
     third = refund_in("shop", mine, key=order(), amount="7.00")
     for call in (second, third):
         approve(shop_site, ask(shop_site, call).approval_id)
-    shop.mode, shop.shop.hidden = Mode.LATE, True
+    shop.mode, shop.shop.refunds.hidden = Mode.LATE, True
     running = in_background(shop_site, second)
     until(lambda: posts(shop, mine) == 2)
     with shop_site.client("operator") as operator, shop_site.client() as agent:

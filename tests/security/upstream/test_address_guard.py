@@ -12,8 +12,8 @@ import pytest
 
 from kblockd.upstream.address_guard import AddressGuard, AddressRefused, is_global_unicast, normalised
 from kblockd.upstream.exchange import Guard, Origin
-from tests.contract.adapters.http_fixture import RestApp
 from tests.upstreams.misbehaving import MisbehavingServer
+from tests.upstreams.rest_app import RestApp
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"),)
 

@@ -19,8 +19,8 @@ from cryptography.x509.oid import NameOID
 from kblockd.upstream.address_guard import AddressGuard
 from kblockd.upstream.exchange import Guard, GuardedExchange, Origin
 from kblockd.upstream.tls import make_context, spki_sha256
-from tests.contract.adapters.http_fixture import RestApp
 from tests.upstreams.misbehaving import MisbehavingServer
+from tests.upstreams.rest_app import RestApp
 
 
 class Server:

@@ -30,6 +30,9 @@ class Scripted:
     def is_call(self, request: Request) -> bool:
         return True
 
+    def act(self, request: Request) -> None:
+        """Nothing to keep."""
+
     def answer(self, request: Request, note: str) -> Reply:
         return self.reply
 

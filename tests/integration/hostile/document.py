@@ -1,0 +1,79 @@
+"""Writes kblockd/upstream/hostile.md from the table: ``python -m tests.integration.hostile.document``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tests.harness import ROOT
+from tests.integration.hostile.rows import FINAL_SECONDS, PATIENT_SECONDS, Expected, Row
+from tests.integration.hostile.table import GROUPS
+
+FILE: Final = ROOT / "kblockd" / "upstream" / "hostile.md"
+_INTRODUCTION: Final = f"""# What a hostile upstream can do, and what comes of it
+
+<!-- Written by `python -m tests.integration.hostile.document` from tests/integration/hostile/table.py, which the tests
+play against a real daemon: change the table, not this file. -->
+
+Two attempts are allowed, an exchange may take ten seconds, the contract declares a strongly consistent lookup whose
+absence is final {FINAL_SECONDS} s after the call ({PATIENT_SECONDS} s where an abandoned call may still be carried
+out), and success must be proved by an independent read. Only the first call meets the misbehaviour, if nothing else
+is said. An upstream may do whatever it likes; what may not happen is a second effect that is kblockd's doing, a
+"nothing happened" that is not true, a success that is not proved, an attempt before a lookup is final, a credential in
+what is kept, or a daemon that suffers.
+
+- *first attempt*: class and code of the attempt record, what the adapter can prove of the first call.
+  `failed_before_side_effect`: no byte left, or the upstream's own front door says that nothing ran; sent again at once.
+  `unknown_outcome`: looked up by the effect key, until it is present, or its absence is final and it is sent again, or
+  nothing can prove it and an operator must. `completed_unverified`: answered, and believed only when it is read back.
+- *ends as*: state, result class and the code that the caller gets.
+- *attempts*: send markers in the ledger, all under one effect key. *calls*: requests that the upstream has read.
+- *next*: the next action over the same upstream, which behaves again.
+- *holds*: the cases and requirements that the row stands for.
+"""
+
+
+def written() -> str:
+    """The whole document."""
+    return "\n".join([_INTRODUCTION, *(part for title, rows in GROUPS.items() for part in _section(title, rows))])
+
+
+def _section(title: str, rows: tuple[Row, ...]) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield "| the upstream | adapter | first attempt | ends as | attempts | calls | effects | next | holds |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    yield from (line for row in rows for line in _lines(row))
+    yield ""
+
+
+def _lines(row: Row) -> Iterator[str]:
+    found = {adapter: row.expected(adapter) for adapter in ("http", "mcp")}
+    said = {adapter: expected for adapter, expected in found.items() if expected is not None}
+    if len(said) == 2 and said["http"] == said["mcp"]:
+        said = {"http, mcp": said["http"]}
+    for adapter, expected in said.items():
+        yield _line(row, adapter, expected)
+
+
+def _line(row: Row, adapter: str, expected: Expected) -> str:
+    first = _words(expected.attempt, expected.code) or "none"
+    cells = (
+        row.does,
+        adapter,
+        first,
+        _words(expected.state, expected.result, expected.end),
+        str(expected.attempts),
+        str(expected.calls),
+        str(expected.effects),
+        _words(expected.then) if expected.then.isupper() else expected.then,
+        ", ".join(row.cases.split()),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _words(*words: str) -> str:
+    return " ".join(f"`{word}`" for word in words if word)
+
+
+if __name__ == "__main__":
+    FILE.write_text(written(), encoding="utf-8")
