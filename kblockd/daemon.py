@@ -26,6 +26,7 @@ from kblockd.approvals.service import Approvals
 from kblockd.config import Configuration, ConfigurationError, load
 from kblockd.credentials import keys_passphrase
 from kblockd.decision_point import Activated, Watch, Watching, open_engine
+from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
 from kblockd.domain.fold import fold
@@ -38,16 +39,19 @@ from kblockd.execution.changes import Changes
 from kblockd.execution.late import LateOutcomes
 from kblockd.execution.leases import Leases
 from kblockd.execution.parts import Instance, Parts
+from kblockd.execution.retention import InputRetention
 from kblockd.execution.service import Executions
 from kblockd.execution.supervisor import Supervisor
 from kblockd.execution.sweeper import Sweeper
 from kblockd.failpoints import EnvironmentFailpoints
+from kblockd.inquiries import Inquiries
 from kblockd.ledger import start as ledger_start
 from kblockd.ledger.ledger import Ledger
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.verify import verify
 from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.standing import StandingFile
 from kblockd.rpc.identity import Listener, LoopbackListener, UnixListener
 from kblockd.rpc.server import RpcServer
 from kblockd.rpc.sockets import UnsafeSocket
@@ -99,6 +103,7 @@ class Daemon:
     parts: Parts
     supervisor: Supervisor
     policy: Watch
+    standing: StandingFile
     ending: Ending
 
 
@@ -121,7 +126,8 @@ async def _serve(config: Path) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, daemon.ending.event.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: _spawn(daemon.policy.reload()))
+        loop.add_signal_handler(signal.SIGHUP, lambda: _spawn(daemon.standing.reload(daemon.policy.reload, "reload")))
+        await daemon.standing.listening()
         _log.info("serving on %s", ", ".join(daemon.rpc.targets))
         _spare_the_collector()
         await daemon.ending.event.wait()
@@ -171,8 +177,9 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     parts = _parts(configuration, store, engine, upstreams, keys, clock, ids, failpoints)
     supervisor = Supervisor(parts, tracing.begin, tracing.finish)
     rpc = _rpc(configuration, parts, supervisor, tracing)
-    policy = _watch(engine, watching, activation)
-    await policy.reload()
+    standing = StandingFile(configuration.data_dir, engine, clock)
+    policy = _watch(engine, watching, activation, standing)
+    await standing.reload(policy.reload, "start")
     watchdog = Watchdog(asyncio.get_running_loop(), configuration.clocks.lease_ttl_seconds)
     watchdog.start()
     stack.callback(watchdog.stop)
@@ -180,11 +187,18 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     await rpc.start()
     stack.push_async_callback(rpc.stop, GRACE_SECONDS)
     sweeper = Sweeper(parts, supervisor)
-    for work in (parts.leases.beat(), sweeper.run(), policy.run(), _say_serving(engine, rpc, ending)):
+    retention = InputRetention(store, clock, configuration.policy.input_retention_days)
+    for work in (
+        parts.leases.beat(),
+        sweeper.run(),
+        policy.run(),
+        retention.run(),
+        _say_serving(engine, rpc, ending),
+    ):
         stack.push_async_callback(_cancel, _spawn(work))
     if not store.clean:
         stack.push_async_callback(_cancel, _spawn(_verify(store, ending)))
-    return Daemon(configuration, rpc, parts, supervisor, policy, ending)
+    return Daemon(configuration, rpc, parts, supervisor, policy, standing, ending)
 
 
 async def _open_store(configuration: Configuration, failpoints: Failpoints, ending: Ending) -> RocksStore:
@@ -238,6 +252,7 @@ def _parts(
         instance=Instance(configuration.instance, version("kblockd"), boot_id(), configuration.origin),
         capacity=Capacity(configuration.limits, store.free_bytes),
         unpinned_tools=configuration.unpinned_tools,
+        keep_inputs=configuration.policy.input_retention_days > 0,
     )
 
 
@@ -269,6 +284,7 @@ def _rpc(configuration: Configuration, parts: Parts, supervisor: Supervisor, tra
         parts.clock,
         parts.ids,
         tracing,
+        policies=Inquiries(parts.engine, parts.store, configuration.policy, parts.clock, parts.ids),
         max_arguments=configuration.limits.arguments_bytes,
     )
 
@@ -284,14 +300,18 @@ def _listeners(configuration: Configuration) -> list[Listener]:
     return found
 
 
-def _watch(engine: PolicyEngine, watching: Watching, activation: Activation) -> Watch:
+def _watch(engine: PolicyEngine, watching: Watching, activation: Activation, standing: StandingFile) -> Watch:
     async def activated(fresh: Activated) -> None:
-        await activation.policy(fresh.revision, engine.status().engine, fresh.tests, fresh.to_json())
-        _log.info("policy revision %s is in force", fresh.revision)
+        name = engine.status().engine
+        await activation.policy(fresh.revision, name, fresh.tests, fresh.to_json(), fresh.origin)
+        _log.info("policy revision %s is in force, %s", fresh.revision, fresh.origin)
+        recorded = await activation.store.get(rows.policy())
+        await standing.activated(fresh.revision, recorded[1]["at"] if recorded else "", fresh.origin.signer)
 
     async def refused(error: PolicyRefused) -> None:
         _log.error("policy refused, %s: %s", _standing(engine), error)
         await activation.policy_refused(error.revision, len(error.faults))
+        await standing.refused(error)
 
     return watching(activated, refused)
 

@@ -5,22 +5,34 @@ The parts of OPA are imported where OPA is configured only: its HTTP client take
 
 from __future__ import annotations
 
+import datetime as dt
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kblockd.config import PolicySettings
 from kblockd.config.configuration import RemoteOpa, SupervisedOpa
 from kblockd.domain.clock import Clock
 from kblockd.domain.ids import Ids
-from kblockd.policy import embedded
-from kblockd.policy.bundle import Bundle
+from kblockd.policy import bundle as bundles
+from kblockd.policy import embedded, reviewer
+from kblockd.policy import explain as explaining
+from kblockd.policy.asking import Asker
+from kblockd.policy.bundle import Bundle, Origin, Reader
 from kblockd.policy.engine import PolicyEngine
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.explain import EmbeddedObserver, Explanation
+from kblockd.policy.faults import PolicyRefused, refusal
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.pool import EmbeddedLimits
-from kblockd.policy.reload import PolicyFolder
+from kblockd.policy.reload import BundleWatch
+from kblockd.policy.review.findings import Finding
+from kblockd.policy.signatures import Unsigned
+from kblockd.policy.trials import EmbeddedTester, Trials
+
+if TYPE_CHECKING:
+    from kblockd.policy.opa.process import OpaLimits
 
 POLL_SECONDS = 1.0
 
@@ -30,6 +42,9 @@ class Activated(Protocol):
 
     @property
     def revision(self) -> str: ...
+
+    @property
+    def origin(self) -> Origin: ...
 
     @property
     def tests(self) -> int: ...
@@ -58,12 +73,13 @@ def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[Polic
     """The engine, closed by whoever opens it, and how to watch over it. Starts nothing."""
     if isinstance(settings.opa, RemoteOpa):
         return _remote(settings, settings.opa, clock, ids)
-    engine = _supervised(settings, settings.opa, clock, ids) if settings.opa else _embedded(settings, clock, ids)
+    opa = settings.opa
+    engine = _supervised(settings, opa, clock, ids) if opa else _embedded(settings, clock, ids)
 
     def watching(on_activated: OnActivated, on_refused: OnRefused) -> Watch:
-        return PolicyFolder(
+        return BundleWatch(
             engine,
-            settings.dir,
+            settings.bundle,
             clock,
             interval_seconds=POLL_SECONDS,
             on_activated=on_activated,
@@ -71,6 +87,17 @@ def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[Polic
         )
 
     return engine, watching
+
+
+def read(settings: PolicySettings, path: Path | None = None) -> Bundle:
+    """The configured bundle, or another one, verified as the daemon would; raises ``PolicyRefused``. Blocks."""
+    return bundles.read(path or settings.bundle, settings.trust, lambda: dt.datetime.now(dt.UTC))
+
+
+def draft(settings: PolicySettings, path: Path) -> Bundle:
+    """What somebody works on, and never comes into force from here: it need not be signed yet. A signature that is
+    there must hold. Raises ``PolicyRefused``. Blocks."""
+    return read(replace(settings, trust=replace(settings.trust, unsigned=Unsigned.ANYTHING)), path)
 
 
 async def check(settings: PolicySettings, bundle: Bundle) -> Bundle:
@@ -83,11 +110,55 @@ async def check(settings: PolicySettings, bundle: Bundle) -> Bundle:
     if opa is None or opa.command is None:
         return await embedded.check(bundle, _embedded_limits(settings), server=opa is not None)
     from kblockd.policy.opa.check import check as check_by_opa
-    from kblockd.policy.opa.process import OpaLimits
 
-    limits = OpaLimits(settings.evaluate_timeout_seconds, memory_mib=settings.memory_mib)
     with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
-        return await check_by_opa(bundle, opa.command, Path(folder), limits)
+        return await check_by_opa(bundle, opa.command, Path(folder), _opa_limits(settings))
+
+
+async def explain(
+    settings: PolicySettings,
+    bundle: Bundle,
+    entrypoint: str,
+    document: Mapping[str, Any],
+    clock: Clock,
+    ids: Ids,
+    *,
+    quoting: bool = False,
+) -> Explanation:
+    """What that engine decides by ``bundle`` for an input, and which rules fired; raises ``PolicyRefused``.
+
+    In throw-away processes, so that neither the engine that decides nor its deadline is touched. ``quoting``: errors
+    may quote the input, for whoever gave it.
+    """
+    opa = settings.opa
+    if opa is None:
+        embedded_asker = Asker(embedded.ENGINE, clock, ids)
+        observer = EmbeddedObserver(_embedded_limits(settings), quoting)
+        return await explaining.explain(bundle, entrypoint, document, observer, embedded_asker)
+    if opa.command is None:
+        message = "a remote OPA does not tell which rules fired"
+        raise refusal("policy.opa", message, "name an OPA binary as policy.opa.command")
+    from kblockd.policy.opa.explain import OpaObserver
+
+    with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
+        by_opa = OpaObserver(opa.command, Path(folder), _opa_limits(settings), quoting)
+        return await explaining.explain(bundle, entrypoint, document, by_opa, Asker("opa", clock, ids))
+
+
+async def run_tests(settings: PolicySettings, bundle: Bundle, only: str) -> Trials:
+    """The tests of ``bundle`` whose name matches ``only`` (RE2), by that engine; raises ``PolicyRefused``."""
+    opa = settings.opa
+    if opa is None or opa.command is None:
+        return await EmbeddedTester(_embedded_limits(settings)).test(bundle, only)
+    from kblockd.policy.opa.trials import OpaTester
+
+    with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
+        return await OpaTester(opa.command, Path(folder), _opa_limits(settings)).test(bundle, only)
+
+
+async def review(settings: PolicySettings, bundle: Bundle) -> tuple[Finding, ...]:
+    """What to correct or to ask about in ``bundle``, beyond ``check``."""
+    return await reviewer.review(bundle, _embedded_limits(settings))
 
 
 def note(settings: PolicySettings, bundle: Bundle, at: str) -> Path | None:
@@ -106,16 +177,25 @@ def _embedded_limits(settings: PolicySettings) -> EmbeddedLimits:
     )
 
 
+def _opa_limits(settings: PolicySettings) -> OpaLimits:
+    from kblockd.policy.opa.process import OpaLimits
+
+    return OpaLimits(settings.evaluate_timeout_seconds, memory_mib=settings.memory_mib)
+
+
+def _reader(settings: PolicySettings, clock: Clock) -> Reader:
+    return lambda path: bundles.read(path, settings.trust, clock.now)
+
+
 def _embedded(settings: PolicySettings, clock: Clock, ids: Ids) -> LoadingEngine:
-    return embedded.EmbeddedEngine(_embedded_limits(settings), clock, ids)
+    return embedded.EmbeddedEngine(_embedded_limits(settings), clock, ids, _reader(settings, clock))
 
 
 def _supervised(settings: PolicySettings, opa: SupervisedOpa, clock: Clock, ids: Ids) -> LoadingEngine:
-    from kblockd.policy.opa.process import OpaLimits
     from kblockd.policy.opa.supervised import SupervisedEngine
 
-    limits = OpaLimits(settings.evaluate_timeout_seconds, memory_mib=settings.memory_mib)
-    return SupervisedEngine(opa.command, opa.run_dir, limits, clock, ids)
+    limits = _opa_limits(settings)
+    return SupervisedEngine(opa.command, opa.run_dir, limits, clock, ids, _reader(settings, clock))
 
 
 def _remote(settings: PolicySettings, opa: RemoteOpa, clock: Clock, ids: Ids) -> tuple[PolicyEngine, Watching]:

@@ -31,11 +31,18 @@ ledger_reads := {
 	"/kblock.v1.LedgerService/Read",
 }
 
+policy_reads := {
+	"/kblock.v1.PolicyService/Evaluate",
+	"/kblock.v1.PolicyService/Explain",
+	"/kblock.v1.PolicyService/GetStatus",
+}
+
 agent_methods := execution_reads | {"/kblock.v1.ExecutionService/Execute"}
 
 approver_methods := (execution_reads | approval_reads) | {"/kblock.v1.ApprovalService/Decide"}
 
-auditor_methods := (execution_reads | approval_reads) | ledger_reads
+# Not for agents or approvers: whoever may ask for any input learns where the limits lie.
+auditor_methods := ((execution_reads | approval_reads) | ledger_reads) | policy_reads
 
 # METADATA
 # description: An agent executes, and sees its own rows.
@@ -45,10 +52,15 @@ grants contains {"tenants": [input.principal.tenant], "agents": [input.principal
 }
 
 # METADATA
-# description: A person with the role finance decides approvals of the own tenant.
+# description: The roles that the tiers of the actions ask for.
+approver_roles := {"communications", "finance", "legal", "network", "operations", "records", "release", "security"}
+
+# METADATA
+# description: A person with such a role decides approvals of the own tenant; the daemon asks for the right one.
 grants contains {"tenants": [input.principal.tenant], "agents": ["*"]} if {
 	input.principal.kind == "person"
-	"finance" in input.principal.roles
+	some role in input.principal.roles
+	role in approver_roles
 	input.method in approver_methods
 }
 

@@ -51,6 +51,14 @@ test_approver_decides_and_reads_in_the_own_tenant if {
 	answer(lead, "/kblock.v1.ExecutionService/List") == tenant
 }
 
+test_whoever_a_tier_asks_for_may_decide if {
+	every role in ["communications", "finance", "legal", "network", "operations", "records", "release", "security"] {
+		answer(object.union(lead, {"roles": [role]}), "/kblock.v1.ApprovalService/Decide") == tenant
+	}
+	refused(object.union(lead, {"roles": ["sales"]}), "/kblock.v1.ApprovalService/Decide")
+	refused(object.union(lead, {"kind": "service"}), "/kblock.v1.ApprovalService/Decide")
+}
+
 test_approver_does_not_execute_or_resolve if {
 	refused(lead, "/kblock.v1.ExecutionService/Execute")
 	refused(lead, "/kblock.v1.ExecutionService/Resolve")
@@ -79,11 +87,24 @@ test_operator_of_another_service_is_nobody if refused(operator, "/other.v1.Servi
 
 test_auditor_reads_and_changes_nothing if {
 	answer(auditor, "/kblock.v1.LedgerService/Read") == tenant
+	every method in ["GetCheckpoint", "GetConsistencyProof", "GetInclusionProof", "GetReceipt", "Read"] {
+		answer(auditor, concat("", ["/kblock.v1.LedgerService/", method])) == tenant
+	}
 	answer(auditor, "/kblock.v1.ExecutionService/Get") == tenant
 	answer(auditor, "/kblock.v1.ApprovalService/Get") == tenant
 	refused(auditor, "/kblock.v1.ExecutionService/Execute")
 	refused(auditor, "/kblock.v1.ExecutionService/Resolve")
 	refused(auditor, "/kblock.v1.ApprovalService/Decide")
+}
+
+test_only_auditors_and_operators_ask_the_policy_without_consequence if {
+	every method in ["Evaluate", "Explain", "GetStatus"] {
+		path := concat("", ["/kblock.v1.PolicyService/", method])
+		answer(auditor, path) == tenant
+		answer(operator, path) == all
+		refused(agent, path)
+		refused(lead, path)
+	}
 }
 
 test_two_roles_add_up if {

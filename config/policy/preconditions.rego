@@ -10,10 +10,9 @@
 # - kblockd
 package kblock.preconditions
 
-import data.kblock.decision
+import data.kblock.actions.problems as own
+import data.kblock.decision.result as decided
 import rego.v1
-
-refund := "payment.refund.create"
 
 # METADATA
 # description: Each problem is a reason why the target is not as it must be.
@@ -32,77 +31,36 @@ problems contains {"code": "NO_VERSION", "message": "the snapshot has no version
 	not version
 }
 
-problems contains {"code": "NOT_REFUNDABLE", "message": "the order does not exist or was not paid"} if {
-	input.action.type == refund
-	not payable
-}
-
-problems contains {"code": "ALREADY_REFUNDED", "message": "the order has a refund already"} if {
-	input.action.type == refund
-	not input.snapshot.refunded == "0.00"
-}
-
-problems contains {"code": "AMOUNT", "message": "the amount or currency does not fit the order"} if {
-	input.action.type == refund
-	not amount_fits
-}
+problems contains problem if some problem in own
 
 snapshot_known if is_object(input.snapshot)
 
-snapshot_required if input.action.type == refund
+snapshot_required if own
 
 snapshot_required if is_object(input.contract.reads.snapshot)
 
 # METADATA
 # description: The version as text, from where the contract says that it stands; undefined when there is none.
-version := concat("", [format_version(value)]) if {
+version := format_version(value) if {
 	snapshot_known
-	path := array.slice(split(input.contract.reads.snapshot.version, "/"), 1, 32)
-	value := object.get(input.snapshot, path, null)
-	value != null
+	is_string(input.contract.reads.snapshot.version)
+	parts := split(input.contract.reads.snapshot.version, "/")
+	value := object.get(input.snapshot, array.slice(parts, 1, count(parts)), null)
 }
 
 format_version(value) := value if is_string(value)
 
 format_version(value) := format_int(value, 10) if is_number(value)
 
-payable if {
-	input.snapshot.exists == true
-	input.snapshot.status == "paid"
-}
-
-amount_fits if {
-	input.args.currency == input.snapshot.currency
-	asked := minor_units(input.args.amount)
-	asked > 0
-	asked <= minor_units(input.snapshot.amount)
-}
-
-# METADATA
-# description: Money is compared as a whole number of cents; what is not written with two decimals has none.
-minor_units(text) := to_number(concat("", [trim_left(parts[0], "0"), parts[1]])) if {
-	is_string(text)
-	regex.match(`^[0-9]{1,13}\.[0-9]{2}$`, text)
-	parts := split(text, ".")
-	trim_left(parts[0], "0") != ""
-}
-
-minor_units(text) := to_number(concat("", ["1", parts[1]])) - 100 if {
-	is_string(text)
-	regex.match(`^[0-9]{1,13}\.[0-9]{2}$`, text)
-	parts := split(text, ".")
-	trim_left(parts[0], "0") == ""
-}
-
-stands if decision.result.effect == "allow"
+stands if decided.effect == "allow"
 
 stands if {
-	decision.result.effect == "observe"
-	time.parse_rfc3339_ns(decision.result.observe_until) > time.parse_rfc3339_ns(input.now)
+	decided.effect == "observe"
+	time.parse_rfc3339_ns(decided.observe_until) > time.parse_rfc3339_ns(input.now)
 }
 
 stands if {
-	decision.result.effect == "require_approval"
+	decided.effect == "require_approval"
 	approved_by_enough
 }
 
@@ -114,15 +72,15 @@ approved_by_enough if {
 		approver.owner != input.principal.owner
 		has_role(approver)
 	}
-	count(owners) >= max([1, decision.result.approvals.count])
+	count(owners) >= max([1, decided.approvals.count])
 }
 
 has_role(approver) if {
 	some role in approver.roles
-	role in decision.result.approvals.roles
+	role in decided.approvals.roles
 }
 
-has_role(_) if count(decision.result.approvals.roles) == 0
+has_role(_) if count(decided.approvals.roles) == 0
 
 objections contains {"code": "DECISION_CHANGED", "message": "policy would not let this action through any more"} if {
 	not stands

@@ -10,6 +10,7 @@
 # - kblockd
 package kblock.recovery
 
+import data.kblock.actions.cautions as own
 import rego.v1
 
 nothing_was_done if input.finding.finding == "absent"
@@ -40,6 +41,14 @@ contained if {
 	input.contract.recovery.verification_failure == "contain"
 }
 
+repeatable if {
+	not damage
+	nothing_was_done
+	attempts_left
+	input.outcome.irreversible == false
+	input.contract.recovery.transient_failure == "retry_same_idempotency_key"
+}
+
 default result := {
 	"recovery": "manual",
 	"reasons": [{"code": "OPERATOR", "message": "an operator must look at it"}],
@@ -51,13 +60,12 @@ result := {
 } if {
 	damage
 	contained
+} else := {"recovery": "manual", "reasons": sort(own)} if {
+	repeatable
+	count(own) > 0
 } else := {
 	"recovery": "retry",
 	"reasons": [{"code": "TRANSIENT", "message": "nothing was done, and attempts are left"}],
 } if {
-	not damage
-	nothing_was_done
-	attempts_left
-	input.outcome.irreversible == false
-	input.contract.recovery.transient_failure == "retry_same_idempotency_key"
+	repeatable
 }

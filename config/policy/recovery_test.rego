@@ -45,6 +45,9 @@ test_no_attempts_left if {
 	chosen(changed("/outcome/attempts", 2)) == "manual"
 	chosen(changed("/outcome/attempts", 3)) == "manual"
 	chosen(changed("/outcome/attempts", "1")) == "manual"
+	chosen(changed("/outcome/attempts", null)) == "manual"
+	recovery.result.reasons[0].code == "OPERATOR" with input as changed("/outcome/attempts", 2)
+	chosen(changed("/outcome/class", "not_started")) == "retry"
 }
 
 test_unknown_is_never_repeated if {
@@ -67,6 +70,11 @@ test_the_contract_may_forbid_retries if chosen(changed("/contract/recovery/trans
 test_partial_completion_is_contained if {
 	partial := changed("/outcome/class", "partially_completed")
 	chosen(partial) == "containment"
+	chosen(json.patch(partial, [{
+		"op": "replace", "path": "/contract/recovery/partial_completion",
+		"value": "contain",
+	}])) == "containment"
+	recovery.result.reasons[0].code == "CONTAIN" with input as partial
 	chosen(json.patch(partial, [{
 		"op": "replace", "path": "/contract/recovery/partial_completion",
 		"value": "manual",
@@ -94,4 +102,27 @@ test_damage_is_never_repeated if {
 test_without_an_outcome_an_operator_looks if {
 	chosen(changed("/outcome", null)) == "manual"
 	chosen({}) == "manual"
+}
+
+test_a_caution_of_the_file_leaves_it_to_a_person if {
+	document := object.union(base, {
+		"action": {"type": "payment.refund.create"},
+		"args": {"amount": "600.00", "currency": "EUR"},
+	})
+	recovery.result == {
+		"recovery": "manual",
+		"reasons": [{"code": "LARGE_REFUND", "message": "a large refund is not repeated without a person"}],
+	} with input as document
+	chosen(object.union(document, {"args": {"amount": "5.00"}})) == "retry"
+	spent := object.union(document, {"outcome": object.union(base.outcome, {"attempts": 2})})
+	recovery.result.reasons[0].code == "OPERATOR" with input as spent
+}
+
+test_a_caution_never_widens if {
+	document := object.union(base, {
+		"action": {"type": "payment.refund.create"},
+		"args": {"amount": "600.00", "currency": "EUR"},
+		"outcome": object.union(base.outcome, {"class": "partially_completed"}),
+	})
+	chosen(document) == "containment"
 }

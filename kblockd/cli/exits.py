@@ -30,7 +30,6 @@ UNKNOWN: Final = 5
 _REFUSALS: Final = (
     ConfigurationError,
     EvidenceError,
-    PolicyRefused,
     StoreRefused,
     CatalogError,
     OSError,
@@ -60,6 +59,10 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
         except CallError as error:
             _say(_sentence(error), _document(error))
             sys.exit(UNKNOWN if error.outcome_unknown else ERROR)
+        except PolicyRefused as error:
+            faults = [fault.to_json() for fault in error.faults]
+            _say(str(error), {"error": "PolicyRefused", "message": str(error), "faults": faults})
+            sys.exit(ERROR)
         except _REFUSALS as error:
             _say(str(error), {"error": type(error).__name__, "message": str(error)})
             sys.exit(ERROR)

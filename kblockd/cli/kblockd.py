@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kblockd.cli import keys, offline, pins, policy
+from kblockd.cli import keys, offline, pins, policy, policy_source
 from kblockd.cli.exits import guarded
 from kblockd.cli.options import config_option
 from kblockd.cli.output import emit, is_json, json_option, plain
@@ -49,7 +49,7 @@ def check(config: Path) -> None:
     plugins = load_plugins(found.adapters)
     # Only now are the plugins known whose settings the upstreams hold.
     found = load(config, settings_model=lambda name: plugins[name].settings_model if name in plugins else None)
-    bundle = policy.checked(found.policy)
+    bundle = policy_source.checked(found.policy)
     document: dict[str, Any] = {
         "instance": found.instance,
         "origin": found.origin,

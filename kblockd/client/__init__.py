@@ -17,7 +17,8 @@
     calls      what to do, with the key that makes a repeat safe
     answers    what a call answers, as types
     errors     refusals and lost answers, as types
-    exchanges  each RPC as a value: request, how to read the response, how long to wait
+    exchanges  each RPC as a value: request, how to read the response, how long to wait; those of PolicyService, with
+               their types, in policies
     asynchronous, blocking   the two clients; nothing but I/O
 
 May not live here: the server's side, retries that the caller did not ask for (RPC-06).
@@ -55,6 +56,13 @@ from kblockd.client.errors import (
     Unauthenticated,
     Unavailable,
 )
+from kblockd.client.policies import (
+    PolicyActivation,
+    PolicyAnswer,
+    PolicyExplanation,
+    PolicyInForce,
+    PolicyRule,
+)
 
 __all__ = [
     "Aborted",
@@ -79,6 +87,11 @@ __all__ = [
     "NotFound",
     "Page",
     "PermissionDenied",
+    "PolicyActivation",
+    "PolicyAnswer",
+    "PolicyExplanation",
+    "PolicyInForce",
+    "PolicyRule",
     "Receipt",
     "ResourceExhausted",
     "Story",

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 import grpc
 from grpc import aio
 
-from kblockd.client import channel, exchanges
+from kblockd.client import channel, exchanges, policies
 from kblockd.client.answers import Answer, ConsistencyProof, Decided, Leaves, Page, Receipt, Story
 from kblockd.client.calls import Call
 from kblockd.client.errors import ApprovalTimeout, CallError, Unavailable, from_rpc
 from kblockd.client.exchanges import Exchange
+from kblockd.client.policies import PolicyAnswer, PolicyExplanation, PolicyInForce
 from kblockd.client.resuming import POLL_SECONDS, call_of, keyed, still_pending
 from kblockd.domain.outcome import ApprovalView, Finding, StageEvent
 
@@ -136,6 +137,18 @@ class AsyncClient:
     async def receipt(self, execution_id: str) -> Receipt:
         """The receipt of a closed execution."""
         return await self._run(exchanges.receipt(execution_id))
+
+    async def evaluate_policy(self, entrypoint: str, document: Mapping[str, Any]) -> PolicyAnswer:
+        """What the policy in force answers, without consequence."""
+        return await self._run(policies.evaluate(entrypoint, document))
+
+    async def explain_policy(self, entrypoint: str, document: Mapping[str, Any]) -> PolicyExplanation:
+        """The same, with the rules that fired."""
+        return await self._run(policies.explain(entrypoint, document))
+
+    async def policy_status(self) -> PolicyInForce:
+        """Which revision decides, and since when."""
+        return await self._run(policies.status())
 
     async def _still_pending(self, execution_id: str) -> bool:
         try:

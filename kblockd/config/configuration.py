@@ -10,6 +10,7 @@ from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits
 from kblockd.policy.opa.access import RemoteAccess
+from kblockd.policy.signatures import Trust
 from kblockd.upstream.model import UpstreamConfig
 
 
@@ -51,14 +52,17 @@ class RemoteOpa:
 class PolicySettings:
     """The decision point; ``evaluate_timeout_seconds`` bounds one question, ``memory_mib`` one worker or OPA.
 
-    ``opa`` is None for the embedded engine.
+    ``opa`` is None for the embedded engine; ``bundle`` is a folder or an archive; ``input_retention_days`` 0 keeps no
+    inputs.
     """
 
     opa: SupervisedOpa | RemoteOpa | None
-    dir: Path
+    bundle: Path
+    trust: Trust
     evaluate_timeout_seconds: float
     workers: int
     memory_mib: int
+    input_retention_days: int = 90
 
 
 @dataclass(frozen=True, slots=True)

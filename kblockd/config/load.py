@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kblockd.config import clocks, crosscheck, opa, sources
+from kblockd.config import clocks, crosscheck, opa, sources, verification
 from kblockd.config.configuration import Configuration, Listener, Loopback, PolicySettings, TelemetrySettings
 from kblockd.config.fault import ConfigurationError, ConfigurationFault
 from kblockd.config.model import DaemonFile
@@ -72,6 +72,7 @@ def _between(
     yield from crosscheck.adapters(daemon, model, upstreams)
     yield from crosscheck.contracts(daemon, model, contracts, upstreams, check_pins=check_pins)
     yield from opa.faults(daemon, model)
+    yield from verification.faults(daemon, model)
     yield from clocks.faults(daemon, contracts)
 
 
@@ -91,10 +92,12 @@ def _configuration(
         adapters=model.adapters,
         policy=PolicySettings(
             opa=opa.settings(file, model),
-            dir=beside(file, model.policy.dir),
+            bundle=beside(file, model.policy.bundle),
+            trust=verification.trust(file, model),
             evaluate_timeout_seconds=model.policy.evaluate_timeout_seconds,
             workers=model.policy.workers,
             memory_mib=model.policy.memory_mib,
+            input_retention_days=model.policy.input_retention_days,
         ),
         principals=MappingProxyType({p.id: Principal(**p.model_dump()) for p in model.principals}),
         listeners=tuple(Listener(beside(file, e.unix), int(e.mode, 8), e.principal) for e in model.listeners),
@@ -122,6 +125,8 @@ def _warnings(model: DaemonFile, upstreams: dict[str, UpstreamConfig]) -> Iterat
         yield "development.unpinned_tools: tools run whose definition nobody has reviewed"
     if development.failpoints:
         yield "development.failpoints: KBLOCKD_FAILPOINT can kill, fail or stall this daemon"
+    if model.policy.verification and model.policy.verification.allow_unsigned:
+        yield "policy.verification.allow_unsigned: whoever can write the policy bundle decides, without a signature"
     for name, upstream in sorted(upstreams.items()):
         for network in upstream.allow_addresses:
             if network.prefixlen == 0:

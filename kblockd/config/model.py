@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from kblockd.domain.contract.words import FROM_LIST, Name, Part, Seconds, Text
+from kblockd.policy.jws import Algorithm
 
 
 def _owner_only(mode: str) -> str:
@@ -77,15 +78,36 @@ class OpaSection(Part):
     client_key_file: Text | None = None
 
 
+class VerificationKeySection(Part):
+    """A public key that a bundle may be signed with: the id that signers and the ledger use, and its one algorithm."""
+
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}$")]
+    algorithm: Algorithm
+    file: Text
+
+
+class VerificationSection(Part):
+    """Whose bundles may decide; ``scope`` "" is that of tokens without one."""
+
+    allow_unsigned: bool
+    scope: Annotated[str, Field(pattern=r"^[!-~]{0,128}$")]
+    keys: Annotated[tuple[VerificationKeySection, ...], FROM_LIST, Field(max_length=16)]
+
+
 class PolicySection(Part):
-    """The decision point. ``evaluate_timeout_seconds`` bounds one question; a time-out denies."""
+    """The decision point. ``evaluate_timeout_seconds`` bounds one question; a time-out denies.
+
+    ``input_retention_days``: how long inputs of questions are kept beside their records; 0 keeps none.
+    """
 
     engine: Literal["embedded", "opa"]
     opa: OpaSection | None
-    dir: Text
+    bundle: Text
+    verification: VerificationSection | None
     evaluate_timeout_seconds: Annotated[float, Field(gt=0, le=10)]
     workers: Annotated[int, Field(ge=1, le=8)]
     memory_mib: Annotated[int, Field(ge=64, le=65_536)]
+    input_retention_days: Annotated[int, Field(ge=0, le=36_500)]
 
 
 class PrincipalSection(Part):

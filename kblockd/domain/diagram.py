@@ -48,6 +48,7 @@ WRITES: Final[Mapping[RecordType, tuple[str, ...]]] = {
     RecordType.KEY_RETIRED: ("key", "active_key"),
     RecordType.KEY_REVOKED: ("key", "active_key"),
     RecordType.DAEMON_STARTED: ("daemon",),
+    RecordType.STORE_PRUNED: ("pruned",),
     **dict.fromkeys(sorted(WITHOUT_ROWS), ()),
 }
 """The tables whose rows a record may write or remove; the tests of the fold hold it to exactly these."""

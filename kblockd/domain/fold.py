@@ -32,6 +32,9 @@ def fold(read_row: Read, index: int, leaf: bytes) -> Changes:
         raise ValueError(f"{record.type} lacks {missing}") from None
 
 
+_OF_THE_RECORD_ALONE: Final = ("stages", "input_payload", "reasons")
+
+
 def _proposed(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
     row = {
@@ -48,7 +51,8 @@ def _proposed(read_row: Read, index: int, record: Record) -> Changes:
         "approval_id": "",
         "records": [index],
     }
-    row.pop("stages", None)
+    for name in _OF_THE_RECORD_ALONE:
+        row.pop(name, None)
     if body["effect"] in ("allow", "observe"):
         row["state"] = str(advance((State.PROPOSED, Phase.NONE), Event.ALLOWED)[0])
     link = {"execution": record.execution, "records": [index]}
@@ -326,7 +330,6 @@ WITHOUT_ROWS: Final = frozenset(
     {
         RecordType.LEASE_LOST,
         RecordType.POLICY_REFUSED,
-        RecordType.STORE_PRUNED,
         RecordType.STORE_RESTORED,
         RecordType.DAEMON_STOPPED,
     }

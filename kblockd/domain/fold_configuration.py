@@ -1,4 +1,4 @@
-"""The fold over what is configured: policy, contracts, upstreams, principals, keys, the daemon's lives.
+"""The fold over what is configured (policy, contracts, upstreams, principals, keys), the daemon's lives, erasures.
 
 Each of these records determines its row whole, so that it stands alone; a consumption is conditioned on the rows.
 """
@@ -46,4 +46,5 @@ CONFIGURATION: Final[Mapping[RecordType, Callable[[Read, int, Record], Changes]]
     RecordType.KEY_RETIRED: _key_ended,
     RecordType.KEY_REVOKED: _key_ended,
     RecordType.DAEMON_STARTED: _activation(lambda body: rows.daemon()),
+    RecordType.STORE_PRUNED: _activation(lambda b: rows.pruned(b["what"])),
 }

@@ -107,6 +107,11 @@ def daemon() -> Key:
     return ("daemon",)
 
 
+def pruned(what: str) -> Key:
+    """How far a kind of payload has been erased."""
+    return ("pruned", what)
+
+
 def payload(scope: str, digest: str) -> Key:
     """Deletable bytes; ``scope`` is an execution id, or a word such as ``contract`` for shared ones."""
     return ("payload", scope, digest)

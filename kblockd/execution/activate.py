@@ -17,6 +17,7 @@ from kblockd.domain.principal import Principal
 from kblockd.domain.records import Record, RecordType
 from kblockd.evidence.ceremony import record_body
 from kblockd.evidence.keyring import KeyRing
+from kblockd.policy.bundle import Origin
 from kblockd.store.protocol import Append, Payload, Store
 from kblockd.upstream.model import UpstreamConfig
 
@@ -70,10 +71,10 @@ class Activation:
             body = record_body(key, ring.keyset_envelope)
             await self._record(type_, rows.key(key.kid), body, aux=ring.keyset_envelope)
 
-    async def policy(self, revision: str, engine: str, tests: int, document: bytes) -> None:
-        """Before the engine swaps: what decides is on record first."""
+    async def policy(self, revision: str, engine: str, tests: int, document: bytes, origin: Origin) -> None:
+        """Before the engine swaps: what decides, and who signed it, is on record first."""
         kept = sha256_hex(document)
-        body = {"revision": revision, "engine": engine, "tests": tests, "bundle_sha256": kept}
+        body = {"revision": revision, "engine": engine, "tests": tests, "bundle_sha256": kept, **origin.to_body()}
         payload = Payload(rows.payload("policy", kept), document)
         await self._record(RecordType.POLICY_ACTIVATED, rows.policy(), body, payload=payload)
 

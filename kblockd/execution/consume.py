@@ -60,7 +60,7 @@ async def consume(parts: Parts, checked: Checked) -> Claim:
         raise Raced
     conditions = [
         *preflighted.conditions,
-        *await _policy_condition(parts, checked.policy_revision),
+        *await _policy_condition(parts, checked.asked.decision.revision),
         *(() if run.again else _first_conditions(run.action)),
     ]
     # Reading and asking took time: what lapsed meanwhile is not consumed. No await from here to the commit.
@@ -103,6 +103,7 @@ def _claimed(parts: Parts, checked: Checked, before: Row) -> tuple[Entry, Sequen
     effect_key = str(before.get("effect_key") or _effect_key(action, _approval_id(preflighted)))
     deadline_at = str(before.get("deadline_at") or _deadline(parts, action))
     snapshot_sha256, snapshot = payload(parts, action.execution_id, "snapshot", checked.snapshot.value)
+    decided, asked_about = checked.asked.on_record(parts, action.execution_id, snapshot=snapshot_sha256)
     body = {
         "again": run.again,
         "effect_key": effect_key,
@@ -113,12 +114,9 @@ def _claimed(parts: Parts, checked: Checked, before: Row) -> tuple[Entry, Sequen
         "snapshot_sha256": snapshot_sha256,
         "target_version": identifier(checked.snapshot.version),
         "deadline_at": deadline_at,
-        "policy_revision": checked.policy_revision,
-        "decision_id": checked.decision_id,
-        "input_sha256": checked.input_sha256,
-        "reasons": list(checked.codes),
+        **decided,
     }
-    return Entry(RecordType.CLAIMED, body), [snapshot], effect_key, deadline_at
+    return Entry(RecordType.CLAIMED, body), [snapshot, *asked_about], effect_key, deadline_at
 
 
 def _effect_key(action: Action, approval_id: str) -> str:

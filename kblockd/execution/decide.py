@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from kblockd.approvals.presentation import Subject, present, presented_sha256
 from kblockd.domain import keys, rows
@@ -29,15 +29,14 @@ from kblockd.execution.action import Action, Admitted, Run
 from kblockd.execution.describe import Described, check_pin, describe
 from kblockd.execution.journal import Entry, Journal, payload
 from kblockd.execution.parts import Parts
+from kblockd.execution.questions import Asked
 from kblockd.execution.replay import Existing, existing
 from kblockd.execution.stages import Stage, stage
 from kblockd.policy import entrypoints
 from kblockd.policy.engine import Decision, PolicyFailure
-from kblockd.policy.entrypoints import Effect
+from kblockd.policy.entrypoints import ALLOWING, Effect
 from kblockd.store.protocol import Absent, AtMost, Condition, Conflict, Payload, Ticket
 from kblockd.upstream.catalog import Upstream
-
-ALLOWING: Final = ("allow", "observe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +65,13 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     )
     pins.check_approval(admitted.envelope, None)
     action, salt = _action(parts, admitted, described)
-    decision = await ask(parts, entrypoints.DECISION, questions.document(parts, admitted.caller, action))
+    document = questions.document(parts, admitted.caller, action)
+    decision = await ask(parts, entrypoints.DECISION, document)
     pins.check_policy(admitted.envelope, decision.revision)
     effect = _effect(admitted, entrypoints.decision(decision.result))
     check_observed(parts, effect.effect, effect.observe_until)
-    return await _propose(parts, admitted, action, salt, decision, effect)
+    asked = Asked(document, decision, tuple(entrypoints.codes(effect.reasons)))
+    return await _propose(parts, admitted, action, salt, asked, effect)
 
 
 async def ask(parts: Parts, entrypoint: str, document: dict[str, Any]) -> Decision:
@@ -116,12 +117,7 @@ def check_observed(parts: Parts, effect: str, observe_until: str) -> None:
 
 def _effect(admitted: Admitted, effect: Effect) -> Effect:
     """Past a point of no return policy alone is not enough (R003, R307)."""
-    if effect.effect in ALLOWING and (admitted.contract.requires_approval or effect.count > 0):
-        # A policy that allows and still counts approvals contradicts itself: the stricter half holds.
-        return Effect("require_approval", max(1, effect.count), effect.roles, "", effect.reasons)
-    if effect.effect == "require_approval" and effect.count < 1:
-        return Effect("require_approval", 1, effect.roles, "", effect.reasons)
-    return effect
+    return entrypoints.bounded(effect, past_return=admitted.contract.requires_approval)
 
 
 def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Action, str]:
@@ -185,10 +181,10 @@ def credential_ref(upstream: Upstream) -> str:
 
 
 async def _propose(
-    parts: Parts, admitted: Admitted, action: Action, salt: str, decision: Decision, effect: Effect
+    parts: Parts, admitted: Admitted, action: Action, salt: str, asked: Asked, effect: Effect
 ) -> Decided | Existing:
     journal = Journal(action.execution_id, action.tenant, admitted.trace)
-    entries, payloads = _proposal(parts, admitted, action, salt, decision, effect)
+    entries, payloads = _proposal(parts, admitted, action, salt, asked, effect)
     conditions: list[Condition] = [
         Absent(rows.caller_key(action.caller_key) if action.caller_key else rows.open_call(action.fingerprint))
     ]
@@ -198,8 +194,8 @@ async def _propose(
         more, shown = _request(parts, admitted, action, effect)
         entries, payloads = [*entries, *more], [*payloads, shown]
     elif effect.effect == "deny":
-        code = next(iter(questions.codes(effect.reasons)), "DENIED")
-        body = {"code": code, "policy_revision": decision.revision, "reasons": questions.codes(effect.reasons)}
+        code = next(iter(asked.codes), "DENIED")
+        body = {"code": code, "policy_revision": asked.decision.revision, "reasons": list(asked.codes)}
         entries = [*entries, Entry(RecordType.REJECTED, body)]
     else:
         parts.capacity.check()  # it runs at once, so its place must be free at this very commit
@@ -248,13 +244,15 @@ async def _lost(parts: Parts, admitted: Admitted, conflict: Conflict) -> Existin
 
 
 def _proposal(
-    parts: Parts, admitted: Admitted, action: Action, salt: str, decision: Decision, effect: Effect
+    parts: Parts, admitted: Admitted, action: Action, salt: str, asked: Asked, effect: Effect
 ) -> tuple[list[Entry], list[Payload]]:
     call = canonical({"v": "kblockd.stored-call/1", "envelope": action.envelope, "args": action.args, "salt": salt})
     call_sha256 = sha256_hex(call)
     why_sha256, why = payload(parts, action.execution_id, "reasons", questions.messages(effect.reasons))
+    decided, asked_about = asked.on_record(parts, action.execution_id)
     caller, contract = admitted.caller, action.contract
     body = {
+        **decided,
         "action_id": admitted.envelope.action_id,
         "agent": action.agent,
         "requester": action.requester,
@@ -280,15 +278,10 @@ def _proposal(
         "effect": effect.effect,
         "observe_until": effect.observe_until,
         "not_after": action.not_after,
-        "policy_engine": decision.engine,
-        "policy_revision": decision.revision,
-        "decision_id": decision.decision_id,
-        "input_sha256": decision.input_sha256,
-        "policy_us": decision.microseconds,
         "trace_id": admitted.trace.trace_id,
     }
     stored = Payload(rows.payload(action.execution_id, call_sha256), call)
-    return [Entry(RecordType.PROPOSED, body)], [stored, why]
+    return [Entry(RecordType.PROPOSED, body)], [stored, why, *asked_about]
 
 
 def _request(parts: Parts, admitted: Admitted, action: Action, effect: Effect) -> tuple[list[Entry], Payload]:

@@ -37,7 +37,9 @@ async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
     execution_id, attempt = action.execution_id, claim.run.attempt
     with calling(claim.trace, "invoke"):
         outcome = await parts.upstreams[action.upstream].write.invoke(
-            _call(parts, claim), lambda late: parts.late.add(execution_id, attempt, late)
+            _call(parts, claim),
+            lambda late: parts.late.add(execution_id, attempt, late),
+            lambda: parts.leases.holds(claim.lease),
         )
     return Dispatched(marked, outcome)
 

@@ -54,3 +54,4 @@ class Parts:
     instance: Instance
     capacity: Capacity
     unpinned_tools: bool = False
+    keep_inputs: bool = True  # of policy questions, beside their records

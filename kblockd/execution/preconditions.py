@@ -5,17 +5,25 @@ Code itself compares only versions: the envelope's pin and the contract's demand
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
+from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import FailedPrecondition, Reason
+from kblockd.domain.records import Record, RecordType
 from kblockd.execution import questions
-from kblockd.execution.action import Action
+from kblockd.execution.action import Action, Run
 from kblockd.execution.decide import ask
 from kblockd.execution.parts import Parts
+from kblockd.execution.questions import Asked
 from kblockd.execution.read import Snapshot
 from kblockd.execution.stages import Stage, stage
 from kblockd.policy import entrypoints
+from kblockd.policy.entrypoints import Preconditions
+from kblockd.store.protocol import Append, StoreFailed
 from kblockd.telemetry.recorder import Trace
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +31,7 @@ class Checked:
     """Preconditions held over this snapshot, under this policy revision."""
 
     snapshot: Snapshot
-    policy_revision: str
-    decision_id: str
-    input_sha256: str
-    codes: tuple[str, ...]
+    asked: Asked
 
     @property
     def trace(self) -> Trace:
@@ -34,9 +39,14 @@ class Checked:
         return self.snapshot.trace
 
 
+class Unmet(FailedPrecondition):
+    """What policy says of the moment before the effect; on record already, with the decision."""
+
+
 @stage(Stage.PRECONDITIONS)
 async def preconditions(parts: Parts, snapshot: Snapshot) -> Checked:
-    """Raises ``FailedPrecondition`` (PRECONDITION_FAILED, POLICY_CHANGED) or ``Unavailable`` (policy)."""
+    """Raises ``Unmet`` (PRECONDITION_FAILED, POLICY_CHANGED), ``FailedPrecondition`` (PIN_MISMATCH, versions) or
+    ``Unavailable`` (policy)."""
     preflighted = snapshot.leased.preflighted
     run = preflighted.run
     _check_version(run.action, snapshot)
@@ -50,23 +60,42 @@ async def preconditions(parts: Parts, snapshot: Snapshot) -> Checked:
     )
     decision = await ask(parts, entrypoints.PRECONDITIONS, document)
     answer = entrypoints.preconditions(decision.result)
+    asked = Asked(document, decision, tuple(entrypoints.codes(answer.reasons)))
+    if not (answer.ok and answer.stands):
+        unmet = _unmet(answer, run.action.execution_id)
+        await _record(parts, run, unmet, asked)
+        raise unmet
+    return Checked(snapshot, asked)
+
+
+def _unmet(answer: Preconditions, execution_id: str) -> Unmet:
     why = "; ".join(f"{r.code}: {r.message}" for r in answer.reasons)[:500] or "policy gave no reason"
     if not answer.ok:
-        raise FailedPrecondition(
+        return Unmet(
             Reason.PRECONDITION_FAILED,
             f"a precondition does not hold ({why}). Nothing was executed or consumed; the action stays approved.",
             next_step="repeat the identical call when it holds, or plan the action again",
-            execution_id=run.action.execution_id,
+            execution_id=execution_id,
         )
-    if not answer.stands:
-        raise FailedPrecondition(
-            Reason.POLICY_CHANGED,
-            f"the policy in force would not decide as it did ({why}). Nothing was executed or consumed.",
-            next_step="plan the action again under the policy in force",
-            execution_id=run.action.execution_id,
-        )
-    codes = tuple(questions.codes(answer.reasons))
-    return Checked(snapshot, decision.revision, decision.decision_id, decision.input_sha256, codes)
+    return Unmet(
+        Reason.POLICY_CHANGED,
+        f"the policy in force would not decide as it did ({why}). Nothing was executed or consumed.",
+        next_step="plan the action again under the policy in force",
+        execution_id=execution_id,
+    )
+
+
+async def _record(parts: Parts, run: Run, unmet: Unmet, asked: Asked) -> None:
+    """A decision like every other one; nothing else keeps the snapshot that it was made over, so its input does."""
+    action = run.action
+    decided, kept = asked.on_record(parts, action.execution_id)
+    body = {"reason": str(unmet.reason), "principal": "", "method": "", **decided}
+    at, stage_ = rfc3339(parts.clock.now()), Stage.PRECONDITIONS.value
+    leaf = Record(RecordType.CALL_REFUSED, at, action.tenant, action.execution_id, run.attempt, stage_, body).leaf()
+    try:
+        await parts.store.commit([], [Append(leaf)], kept)
+    except StoreFailed:
+        _log.warning("a refusal could not be recorded", extra={"execution_id": action.execution_id})
 
 
 def _check_version(action: Action, snapshot: Snapshot) -> None:

@@ -1,18 +1,68 @@
-"""The documents that policies are asked about (interfaces.md section 4). One shape for all stages."""
+"""The documents that policies are asked about (interfaces.md section 4), and what a question leaves on record."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+from kblockd.domain import rows
+from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.principal import Principal
-from kblockd.domain.records import identifier
 from kblockd.execution.action import Action
 from kblockd.execution.parts import Parts
-from kblockd.store.protocol import Row
+from kblockd.policy import inputs
+from kblockd.policy.engine import Decision, PolicyFailure
+from kblockd.store.protocol import Payload, Row
 
-METHOD: Final = "/kblock.v1.ExecutionService/Execute"
+NOT_ASKED: Final[Mapping[str, Any]] = {
+    "policy_engine": "",
+    "policy_revision": "",
+    "decision_id": "",
+    "input_sha256": "",
+    "input_payload": "",
+    "policy_us": 0,
+    "reasons": [],
+}
+"""The fields of a decision in a record of a stage that came to its end without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question and its answer; ``codes`` are the words of its reasons."""
+
+    document: Mapping[str, Any]
+    decision: Decision
+    codes: tuple[str, ...]
+
+    def on_record(
+        self, parts: Parts, execution_id: str, *, snapshot: str = "", read: str = "", output: str = ""
+    ) -> tuple[dict[str, Any], list[Payload]]:
+        """The decision as a record holds it, and its input for the same commit, where inputs are kept.
+
+        The digests name the payloads of this execution that hold parts of the input (``inputs.kept``).
+        """
+        decision = self.decision
+        fields = {
+            "policy_engine": decision.engine,
+            "policy_revision": decision.revision,
+            "decision_id": decision.decision_id,
+            "input_sha256": decision.input_sha256,
+            "input_payload": "",
+            "policy_us": decision.microseconds,
+            "reasons": list(self.codes),
+        }
+        if not parts.keep_inputs:
+            return fields, []
+        data = inputs.kept(self.document, snapshot=snapshot, read=read, output=output)
+        digest = sha256_hex(data)
+        return {**fields, "input_payload": digest}, [Payload(rows.payload(execution_id, digest), data)]
+
+
+def unanswered(failure: PolicyFailure) -> dict[str, Any]:
+    """The same fields for a question that got no decision."""
+    return {**NOT_ASKED, "policy_revision": failure.revision, "reasons": [str(failure.reason)]}
 
 
 def document(
@@ -28,36 +78,33 @@ def document(
 ) -> dict[str, Any]:
     """``input`` for the stage's entry point; what is not known yet is null."""
     contract = action.contract
-    return {
-        "v": "kblockd.policy/1",
-        "now": rfc3339(parts.clock.now()),
-        "principal": caller.document(),
-        "method": METHOD,
-        "envelope": dict(action.envelope),
-        "action": {
-            "type": action.operation,
-            "risk_tier": contract.action.risk_tier,
-            "environment": action.environment,
-            "tool": action.tool,
-            "tool_version": action.tool_version,
-            "target": dict(action.target),
-            "intent": action.intent,
-            "digest": action.action_sha256,
-        },
-        "args": action.args,
-        "contract": contract.document,
-        "binding": {
-            "upstream": action.upstream,
-            "origin": action.origin,
-            "definition_sha256": action.definition_sha256,
-            "contract_sha256": contract.sha256,
-        },
-        "approval": dict(approval) if approval is not None else None,
-        "snapshot": snapshot,
-        "read": read,
-        "outcome": dict(outcome) if outcome is not None else None,
-        "finding": dict(finding) if finding is not None else None,
-    }
+    about = inputs.subject(
+        operation=action.operation,
+        risk_tier=contract.action.risk_tier,
+        environment=action.environment,
+        tool=action.tool,
+        tool_version=action.tool_version,
+        target=action.target,
+        intent=action.intent,
+        action_sha256=action.action_sha256,
+        envelope=action.envelope,
+        args=action.args,
+        contract=contract.document,
+        contract_sha256=contract.sha256,
+        upstream=action.upstream,
+        origin=action.origin,
+        definition_sha256=action.definition_sha256,
+    )
+    return inputs.document(
+        about,
+        now=rfc3339(parts.clock.now()),
+        principal=caller.document(),
+        approval=approval,
+        snapshot=snapshot,
+        read=read,
+        outcome=outcome,
+        finding=finding,
+    )
 
 
 def approval_document(row: Row, principals: Mapping[str, Principal], *, again: bool) -> dict[str, Any]:
@@ -89,11 +136,6 @@ def requester(parts: Parts, action: Action) -> Principal:
     """The requester as configured now; one that is gone since the consumption is still named by its id."""
     configured = parts.principals.get(action.requester)
     return configured or Principal(action.requester, "unknown", action.tenant, "")
-
-
-def codes(reasons: Sequence[Any]) -> list[str]:
-    """The codes of a decision for the ledger: words, never sentences; messages go to the payload store."""
-    return [identifier(str(reason.code)) for reason in reasons][:16]
 
 
 def messages(reasons: Sequence[Any]) -> list[dict[str, str]]:

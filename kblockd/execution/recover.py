@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kblockd.domain import rows
 from kblockd.domain.contract import FaultKind, permitted_recoveries
 from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass, State
@@ -17,12 +18,14 @@ from kblockd.execution.action import Run
 from kblockd.execution.consume import Claim
 from kblockd.execution.journal import Entry
 from kblockd.execution.parts import Parts
+from kblockd.execution.questions import Asked, unanswered
 from kblockd.execution.reconcile import Settled, Standing
 from kblockd.execution.spans import planned
 from kblockd.execution.stages import Stage, stage
 from kblockd.execution.verify import SKIPPED, Judged, outcome_document
 from kblockd.policy import entrypoints
 from kblockd.policy.engine import PolicyFailure
+from kblockd.store.protocol import Payload
 from kblockd.telemetry.recorder import Trace
 
 
@@ -135,20 +138,21 @@ async def _plan(parts: Parts, judged: Judged, fault: FaultKind, result_class: Re
     """Asks, bounds and records; returns the recovery that is followed."""
     settled = judged.settled
     run = settled.claim.run
-    word, body = await _ask(parts, judged, result_class)
+    word, body, inputs = await _ask(parts, judged, result_class)
     provable = settled.standing in (Standing.NOT_SENT, Standing.ABSENT)
     permitted = permitted_recoveries(run.action.contract, fault) - (set() if provable else {"retry"})
     if word not in permitted:
         body = {**body, "refused": word}
         word = "manual"
     entry = Entry(RecordType.RECOVERY_PLANNED, {**body, "recovery": word, "class": str(result_class)})
-    ticket = await run.journal.commit(parts, Stage.RECOVER, [entry])
+    ticket = await run.journal.commit(parts, Stage.RECOVER, [entry], payloads=inputs)
     await ticket.durable()
     planned(settled.trace, word)
     return word
 
 
-async def _ask(parts: Parts, judged: Judged, result_class: ResultClass) -> tuple[str, dict[str, Any]]:
+async def _ask(parts: Parts, judged: Judged, result_class: ResultClass) -> tuple[str, dict[str, Any], list[Payload]]:
+    """The word, and what the record holds of the decision, with its input."""
     settled = judged.settled
     action = settled.claim.run.action
     verdict = "" if judged.verdict == SKIPPED else judged.verdict
@@ -162,10 +166,9 @@ async def _ask(parts: Parts, judged: Judged, result_class: ResultClass) -> tuple
     try:
         decision = await parts.engine.evaluate(entrypoints.RECOVERY, document)
     except PolicyFailure as failure:
-        return "manual", {"policy_revision": failure.revision, "decision_id": "", "reasons": [str(failure.reason)]}
+        return "manual", unanswered(failure), []
     answer = entrypoints.recovery(decision.result)
-    return answer.recovery, {
-        "policy_revision": decision.revision,
-        "decision_id": decision.decision_id,
-        "reasons": questions.codes(answer.reasons),
-    }
+    asked = Asked(document, decision, tuple(entrypoints.codes(answer.reasons)))
+    found = await parts.store.get(rows.execution(action.execution_id))
+    output = str(found[1].get("output_sha256", "")) if found else ""
+    return answer.recovery, *asked.on_record(parts, action.execution_id, output=output)

@@ -6,6 +6,8 @@ is reconciled first. The lease is a new one; only what is read and proved moves 
 
 from __future__ import annotations
 
+from typing import Final
+
 from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.states import Phase, ResultClass, State
@@ -24,6 +26,8 @@ from kblockd.execution.verify import SKIPPED, Judged, verify
 from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Outcome, Sent
+
+PROHIBITED: Final = "prohibited"
 
 
 async def journal_of(parts: Parts, execution_id: str, trace: Trace) -> tuple[Journal, Row] | None:
@@ -52,7 +56,7 @@ async def resume(parts: Parts, journal: Journal, row: Row) -> Closed | Adrift:
     elif phase in (Phase.ACCEPTED, Phase.RECONCILING):
         ended = await pipeline.conclude(parts, await _classified(parts, claim, row))
     elif phase is Phase.VERIFYING:
-        ended = await recover(parts, await verify(parts, await _settled(parts, claim, row)))
+        ended = await recover(parts, await _verified(parts, claim, row))
     else:
         ended = await recover(parts, await _judged(parts, claim, row))
     if isinstance(ended, Again):
@@ -111,11 +115,19 @@ async def _settled(parts: Parts, claim: Claim, row: Row) -> Settled:
     return await _standing(parts, claim, row, Standing.PRESENT, found_by(row["code"], finding["by"]))
 
 
+async def _verified(parts: Parts, claim: Claim, row: Row) -> Judged:
+    """Judged anew; but what was found to be prohibited stays so, whatever can be read or asked now (VER-06)."""
+    settled = await _settled(parts, claim, row)
+    if row.get("verification", {}).get("verdict") == PROHIBITED:
+        return Judged(settled, PROHIBITED, row["code"])
+    return await verify(parts, settled)
+
+
 async def _judged(parts: Parts, claim: Claim, row: Row) -> Judged:
     """Recovering: the same question once more, from what the records say."""
     verdict = row.get("verification", {}).get("verdict", SKIPPED)
     finding = row.get("finding", {}).get("finding")
-    if verdict == "prohibited":
+    if verdict == PROHIBITED:
         return Judged(await _settled(parts, claim, row), verdict, row["code"])
     if finding == "absent":
         return Judged(await _standing(parts, claim, row, Standing.ABSENT), SKIPPED, "")

@@ -25,6 +25,7 @@ from kblockd.execution.journal import Entry, Journal
 from kblockd.execution.leases import Lease
 from kblockd.execution.load import load_contract
 from kblockd.execution.parts import Parts
+from kblockd.execution.preconditions import Unmet
 from kblockd.execution.preflight import BindingChanged
 from kblockd.execution.resume import journal_of, resume
 from kblockd.execution.spans import describe
@@ -192,7 +193,7 @@ class Supervisor:
                 body = {"code": str(refusal.reason), "policy_revision": "", "reasons": []}
                 ticket = await journal.commit(parts, Stage.PREFLIGHT, [Entry(RecordType.CANCELLED, body)])
                 await ticket.durable()
-            elif not isinstance(refusal, Internal):
+            elif not isinstance(refusal, Internal | Unmet):  # the latter is on record, with the decision
                 body = {"reason": str(refusal.reason), "principal": "", "method": ""}
                 at = rfc3339(parts.clock.now())
                 leaf = Record(RecordType.CALL_REFUSED, at, journal.tenant, journal.execution_id, 0, 5, body).leaf()

@@ -17,6 +17,7 @@ from kblockd.execution import questions
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.load import value_of
 from kblockd.execution.parts import Parts
+from kblockd.execution.questions import NOT_ASKED, Asked, unanswered
 from kblockd.execution.read import read_tool
 from kblockd.execution.reconcile import Settled, Standing
 from kblockd.execution.spans import polling
@@ -50,9 +51,17 @@ class _Reading:
     verdict: str
     code: str
     read: Any
-    revision: str = ""
-    decision_id: str = ""
-    codes: tuple[str, ...] = ()
+    asked: Asked | None = None
+    unanswered: PolicyFailure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the verification starts from: the snapshot, and the payloads that hold it and the output."""
+
+    snapshot: Any
+    snapshot_sha256: str
+    output_sha256: str
 
 
 @stage(Stage.VERIFY)
@@ -61,17 +70,17 @@ async def verify(parts: Parts, settled: Settled) -> Judged:
     contract = settled.claim.run.action.contract
     if settled.standing not in (Standing.ANSWERED, Standing.PRESENT) or contract.reads.verify is None:
         return Judged(settled, SKIPPED, "")
-    reading = await _until_decisive(parts, settled, contract.reads.verify)
-    await _record(parts, settled, reading)
+    known = await _known(parts, settled)
+    reading = await _until_decisive(parts, settled, contract.reads.verify, known.snapshot)
+    await _record(parts, settled, reading, known)
     return Judged(settled, reading.verdict, reading.code)
 
 
-async def _until_decisive(parts: Parts, settled: Settled, wanted: VerifyRead) -> _Reading:
+async def _until_decisive(parts: Parts, settled: Settled, wanted: VerifyRead, snapshot: Any) -> _Reading:
     verification = settled.claim.run.action.contract.verification
     end = parts.clock.monotonic() + verification.maximum_duration_seconds
     if verification.consistency_delay_seconds:
         await parts.clock.sleep(verification.consistency_delay_seconds)
-    snapshot = await _snapshot(parts, settled)
     while True:
         left = end - parts.clock.monotonic()
         with polling(settled.trace):
@@ -124,11 +133,10 @@ async def _judge(parts: Parts, settled: Settled, outcome: Outcome, snapshot: Any
     try:
         decision = await parts.engine.evaluate(entrypoints.VERIFICATION, document)
     except PolicyFailure as failure:
-        return _Reading("inconclusive", str(failure.reason), outcome.output)
+        return _Reading("inconclusive", str(failure.reason), outcome.output, unanswered=failure)
     answer = entrypoints.verification(decision.result)
-    codes = tuple(questions.codes(answer.reasons))
-    code = codes[0] if codes else ""
-    return _Reading(answer.verdict, code, outcome.output, decision.revision, decision.decision_id, codes)
+    asked = Asked(document, decision, tuple(entrypoints.codes(answer.reasons)))
+    return _Reading(answer.verdict, next(iter(asked.codes), ""), outcome.output, asked)
 
 
 def outcome_document(settled: Settled, *, attempts: int | None = None) -> dict[str, Any]:
@@ -146,26 +154,33 @@ def outcome_document(settled: Settled, *, attempts: int | None = None) -> dict[s
     }
 
 
-async def _snapshot(parts: Parts, settled: Settled) -> Any:
+async def _known(parts: Parts, settled: Settled) -> _Known:
     execution_id = settled.claim.run.action.execution_id
     found = await parts.store.get(rows.execution(execution_id))
-    return await value_of(parts, execution_id, str(found[1].get("snapshot_sha256", ""))) if found else None
+    row = found[1] if found else {}
+    snapshot_sha256 = str(row.get("snapshot_sha256", ""))
+    snapshot = await value_of(parts, execution_id, snapshot_sha256)
+    return _Known(snapshot, snapshot_sha256, str(row.get("output_sha256", "")))
 
 
-async def _record(parts: Parts, settled: Settled, reading: _Reading) -> None:
+async def _record(parts: Parts, settled: Settled, reading: _Reading, known: _Known) -> None:
     run = settled.claim.run
+    execution_id = run.action.execution_id
     digest, kept = "", []
     if reading.read is not None:
-        digest, stored = payload(parts, run.action.execution_id, "verification", reading.read)
+        digest, stored = payload(parts, execution_id, "verification", reading.read)
         kept.append(stored)
+    decided = unanswered(reading.unanswered) if reading.unanswered else dict(NOT_ASKED)
+    if reading.asked:
+        held = {"snapshot": known.snapshot_sha256, "read": digest, "output": known.output_sha256}
+        decided, inputs = reading.asked.on_record(parts, execution_id, **held)
+        kept += inputs
     body = {
         "verdict": reading.verdict,
         "source": "authoritative_read",
         "read_sha256": digest,
         "code": reading.code[:64],
-        "policy_revision": reading.revision,
-        "decision_id": reading.decision_id,
-        "reasons": list(reading.codes),
+        **decided,
         "class": str(_verified_class(settled, reading.verdict)),
     }
     await run.journal.commit(parts, Stage.VERIFY, [Entry(RecordType.VERIFIED, body)], payloads=kept)

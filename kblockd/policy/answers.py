@@ -1,4 +1,4 @@
-"""Child side: what the worker answers to load, check and evaluate."""
+"""Child side: what the worker answers to load, evaluate, check, review, test and explain."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import regorus
 
-from kblockd.policy import checks
+from kblockd.policy import checks, explaining, trying
 from kblockd.policy.modules import Modules, bare_error, evaluate, load
 from kblockd.policy.replacements import DecisionTime
+from kblockd.policy.review import review
 
 
 class Answers:
@@ -42,5 +43,12 @@ class Answers:
                     Modules.from_json(json.loads(body)), self._time, server=header.get("server") is True
                 )
                 return {"faults": [fault.to_json() for fault in faults], "tests": tests}
+            case "explain":
+                return explaining.explain(Modules.from_json(json.loads(body)), self._time, header)
+            case "review":
+                found = review(Modules.from_json(json.loads(body)), self._time, header["schema"])
+                return {"findings": [finding.to_json() for finding in found]}
+            case "test":
+                return trying.test(Modules.from_json(json.loads(body)), self._time, header["only"])
             case other:
                 return {"error": f"unknown operation {other!r}"}

@@ -1,123 +1,108 @@
-"""A folder of Rego, read once: what was checked, what decides and what the revision covers are the same bytes."""
+"""A bundle, read once: what was verified, what was checked, what decides and what the revision covers are the same
+bytes."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from kblockd.domain.canonical import canonical, sha256_hex
+from kblockd.domain.records import identifier
+from kblockd.policy import documents, files, signatures
+from kblockd.policy.archive import unpack
+from kblockd.policy.faults import refusal
+from kblockd.policy.files import MANIFEST, is_data
+from kblockd.policy.manifest import Manifest
+from kblockd.policy.signatures import UNVERIFIED, Signature, Trust
 
-from kblockd.domain.canonical import NotCanonical, canonical, parse, sha256_hex
-from kblockd.policy.faults import Fault, PolicyRefused
+Now = Callable[[], dt.datetime]
+Reader = Callable[[Path], "Bundle"]
+"""``read`` with the trust of a configuration."""
 
-MAX_FILES: Final = 1000
-MAX_BYTES: Final = 4 << 20
-_DATA: Final = ("data.json", "data.yaml", "data.yml")
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a bundle calls itself, and who vouches for it: the configured key and the scope, "" for nobody."""
+
+    bundle_revision: str = ""
+    signer: str = ""
+    signature_scope: str = ""
+
+    def __str__(self) -> str:
+        named = f", calls itself {identifier(self.bundle_revision)}" if self.bundle_revision else ""
+        scope = f" for {self.signature_scope}" if self.signature_scope else ""
+        return (f"signed by {self.signer}{scope}" if self.signer else "signed by nobody") + named
+
+    def to_body(self) -> dict[str, str]:
+        """The fields of ``policy.activated``. The bundle's own name for itself may be any text."""
+        return {**asdict(self), "bundle_revision": identifier(self.bundle_revision)}
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """``modules``: text by path relative to the folder; ``data``: the base document; ``tests``: how many passed.
+    """``modules``: text by path relative to its top; ``data``: the base document; ``tests``: how many passed.
 
-    ``revision`` is the SHA-256 of the canonical list of [path, text] of every file, tests and data included.
+    ``revision`` is the SHA-256 of the canonical list of [path, text] of every policy, test, document and manifest;
+    ``token`` is the signature, "" without one.
     """
 
     modules: Mapping[str, str]
     data: Mapping[str, Any]
     revision: str
     tests: int = 0
+    origin: Origin = Origin()
+    token: str = ""
 
     @classmethod
-    def of(cls, files: Mapping[str, str]) -> Bundle:
-        """From texts by path; raises ``PolicyRefused`` for data that is not a strict document."""
-        modules = {path: files[path] for path in sorted(files) if path.endswith(".rego")}
-        rows = [[path, files[path]] for path in sorted(files)]
-        return cls(modules, _data(files), sha256_hex(canonical(rows)))
+    def of(cls, texts: Mapping[str, str], signature: Signature | None = None) -> Bundle:
+        """From texts by path; raises ``PolicyRefused`` for documents or a manifest that cannot be taken."""
+        manifest = Manifest.read(texts[MANIFEST].encode() if MANIFEST in texts else None)
+        modules = {path: texts[path] for path in sorted(texts) if path.endswith(".rego")}
+        data = documents.merged({path: text.encode() for path, text in texts.items() if is_data(path)})
+        manifest.permit(modules, data)
+        revision = sha256_hex(canonical([[path, texts[path]] for path in sorted(texts)]))
+        if signature is None:
+            return cls(modules, data, revision, origin=Origin(manifest.revision))
+        origin = Origin(manifest.revision, signature.key, signature.scope)
+        return cls(modules, data, revision, origin=origin, token=signature.token)
 
     def deciding(self) -> dict[str, str]:
         """The modules that answer questions: without the tests."""
         return {path: text for path, text in self.modules.items() if not path.endswith("_test.rego")}
 
     def to_json(self) -> bytes:
-        """The body of the frames that load and check it."""
-        return json.dumps({"modules": dict(self.modules), "data": dict(self.data)}).encode()
+        """The body of the frames that load and check it, and what is kept beside the record of its activation."""
+        signed = {"signature": self.token} if self.token else {}
+        return json.dumps({"modules": dict(self.modules), "data": dict(self.data), **signed}).encode()
 
 
-def read(folder: Path) -> Bundle:
-    """Every ``.rego`` file below ``folder`` and one ``data.json`` or ``data.yaml`` in it. Blocks.
+def read(path: Path, trust: Trust = UNVERIFIED, now: Now | None = None) -> Bundle:
+    """The only way in: a folder of Rego, or an OPA bundle in one ``.tar.gz``, verified as ``trust`` says. Blocks.
 
-    Names that start with a dot are passed over: editors' locks, and the versions below a mounted ConfigMap.
-
-    Raises ``PolicyRefused`` naming the file: unreadable, not UTF-8, too large, or no Rego at all.
+    ``now`` is what the dates of a signature are compared with; without it a signature that has some is refused. Raises
+    ``PolicyRefused`` naming the file.
     """
-    files: dict[str, str] = {}
-    size = 0
-    for path in _paths(folder):
-        name = path.relative_to(folder).as_posix()
-        files[name] = _text(path, name)
-        size += len(files[name])
-        if size > MAX_BYTES or len(files) > MAX_FILES:
-            raise _refused(name, f"more than {MAX_BYTES} bytes or {MAX_FILES} files", "split data from policy")
-    if not any(name.endswith(".rego") for name in files):
-        raise _refused(str(folder), "no .rego file", "point policy.dir at the folder of the policies")
-    return Bundle.of(files)
+    folder = path.is_dir()
+    found = files.from_folder(path) if folder else unpack(files.regular(path, str(path)), path.name)
+    signature = signatures.verify(found, trust, now() if now else None, folder=folder)
+    for name in found:
+        if files.acts_elsewhere(name):
+            raise refusal(name, "OPA would act on it, and kblockd does not", "leave it out: Rego and data only")
+    texts = {name: _text(name, data) for name, data in found.items() if files.is_read(name)}
+    if not any(name.endswith(".rego") for name in texts):
+        raise refusal(str(path), "no .rego file", "point policy.bundle at a folder of policies, or an OPA bundle")
+    return Bundle.of(texts, signature)
 
 
-def _paths(folder: Path) -> Iterator[Path]:
+def _text(name: str, content: bytes) -> str:
     try:
-        entries = sorted(folder.rglob("*"))
-    except OSError as error:
-        raise _refused(str(folder), f"cannot be read ({error.strerror})", "correct policy.dir") from None
-    for path in entries:
-        if any(part.startswith(".") for part in path.relative_to(folder).parts):
-            continue
-        if path.suffix == ".rego":
-            yield path
-        elif path.name in _DATA:
-            if path.parent != folder:
-                raise _refused(path.relative_to(folder).as_posix(), "data in a subfolder", "move it to the top")
-            yield path
-
-
-def _text(path: Path, name: str) -> str:
-    if not path.is_file():
-        raise _refused(name, "not a regular file", "remove it")
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise _refused(name, f"more than {MAX_BYTES} bytes", "split data from policy")
-        text = path.read_bytes().decode()
-    except OSError as error:
-        raise _refused(name, f"cannot be read ({error.strerror})", "correct its type or mode") from None
+        text = content.decode()
     except UnicodeDecodeError as error:
-        raise _refused(name, f"not UTF-8 at byte {error.start}", "save it as UTF-8") from None
+        raise refusal(name, f"not UTF-8 at byte {error.start}", "save it as UTF-8") from None
     if "\0" in text:
-        raise _refused(name, "holds a NUL character", "remove it")
+        raise refusal(name, "holds a NUL character", "remove it")
     return text
-
-
-def _data(files: Mapping[str, str]) -> Mapping[str, Any]:
-    names = [name for name in _DATA if name in files]
-    if not names:
-        return {}
-    if len(names) > 1:
-        raise _refused(names[1], f"a second document beside {names[0]}", "keep one of them")
-    name = names[0]
-    try:
-        value = files[name].encode() if name.endswith(".json") else _yaml(files[name])
-        document: Mapping[str, Any] = parse(value, max_bytes=MAX_BYTES)
-    except (NotCanonical, YAMLError, TypeError, ValueError) as error:
-        raise _refused(name, " ".join(str(error).split())[:500], "correct the document") from None
-    return document
-
-
-def _yaml(text: str) -> bytes:
-    """As JSON, so that YAML data meet the same strictness; dates and other tags are refused by the encoder."""
-    return json.dumps(YAML(typ="safe", pure=True).load(text), allow_nan=False).encode()
-
-
-def _refused(file: str, message: str, next_step: str) -> PolicyRefused:
-    return PolicyRefused([Fault(file, 0, 0, message, next_step)])

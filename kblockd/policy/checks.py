@@ -26,10 +26,15 @@ def check(modules: Modules, time: DecisionTime, *, server: bool = False) -> tupl
 
     ``server``: what only an OPA server would answer differently is refused as well.
     """
-    for step in (_compile, partial(_lint, server=server), _probe):
+    for step in (partial(unloadable, server=server), _probe):
         if faults := step(modules, time):
             return faults, 0
     return _tests(modules, time)
+
+
+def unloadable(modules: Modules, time: DecisionTime, *, server: bool = False) -> list[Fault]:
+    """Why the bundle may not even be asked: what does not compile, or else what the linter finds."""
+    return _compile(modules, time) or _lint(modules, time, server=server)
 
 
 def warm(engine: Any, time: DecisionTime) -> None:

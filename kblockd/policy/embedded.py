@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import replace
 from typing import Final
 
 from kblockd.domain.clock import Clock
 from kblockd.domain.ids import Ids
+from kblockd.policy import throwaway
 from kblockd.policy.asking import Asker
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.child import Child, ChildFailed
-from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.loading import LoadingEngine, unloadable
+from kblockd.policy.bundle import Bundle, Reader, read
+from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.pool import EmbeddedLimits, Pool
 
 ENGINE: Final = "embedded"
@@ -20,11 +19,12 @@ ENGINE: Final = "embedded"
 class EmbeddedEngine(LoadingEngine):
     """A ``LoadingEngine`` over regorus in killable children."""
 
-    def __init__(self, limits: EmbeddedLimits, clock: Clock, ids: Ids) -> None:
+    def __init__(self, limits: EmbeddedLimits, clock: Clock, ids: Ids, reader: Reader = read) -> None:
         super().__init__(
             Asker(ENGINE, clock, ids),
             lambda bundle: check(bundle, limits),
             lambda bundle: Pool(bundle, limits),
+            reader,
         )
 
 
@@ -35,24 +35,6 @@ async def check(bundle: Bundle, limits: EmbeddedLimits, *, server: bool = False)
     ``load_seconds`` refuses the bundle: a parser bomb, a runaway test, a bundle that wants too much memory.
     ``server``: the bundle is meant for an OPA server, where ``time.now_ns`` is not the decision's time.
     """
-    try:
-        child = await Child.spawn(limits.memory_mib)
-    except OSError as error:
-        fault = unloadable(f"no process to check it ({error.strerror})")
-        raise PolicyRefused([fault], revision=bundle.revision, passing=True) from error
-    try:
-        async with asyncio.timeout(limits.load_seconds):
-            reply = await child.request({"op": "check", "server": server}, bundle.to_json())
-        faults = [Fault.from_json(row) for row in reply["faults"]]
-        tests = int(reply["tests"])
-    except TimeoutError:
-        faults = [unloadable(f"checking it took longer than {limits.load_seconds:g} s")]
-    except ChildFailed:
-        faults = [unloadable(f"checking it ended the process, which may use {limits.memory_mib} MiB")]
-    except (KeyError, TypeError, ValueError):
-        faults = [unloadable(str(reply.get("error", "the check sent something that is not a reply")))]
-    finally:
-        await child.kill()
-    if faults:
-        raise PolicyRefused(faults, revision=bundle.revision)
-    return Bundle(bundle.modules, bundle.data, bundle.revision, tests)
+    header = {"op": "check", "server": server}
+    tests = await throwaway.ask(header, bundle, limits, "checking it", lambda reply: int(reply["tests"]))
+    return replace(bundle, tests=tests)

@@ -3,11 +3,12 @@ is a ``PolicyFailure`` with POLICY_TYPE (interfaces.md section 4)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kblockd.domain.errors import Reason
+from kblockd.domain.records import identifier
 from kblockd.policy.engine import PolicyFailure
 
 AUTHZ: Final = "kblock/authz/result"
@@ -15,6 +16,9 @@ DECISION: Final = "kblock/decision/result"
 PRECONDITIONS: Final = "kblock/preconditions/result"
 VERIFICATION: Final = "kblock/verification/result"
 RECOVERY: Final = "kblock/recovery/result"
+ALLOWING: Final = ("allow", "observe")
+"""The effects of a decision under which an action runs at once."""
+
 ENTRYPOINTS: Final = (AUTHZ, DECISION, PRECONDITIONS, VERIFICATION, RECOVERY)
 
 
@@ -123,13 +127,19 @@ def _object_fault(shape: dict[str, Any], value: Any, at: str) -> str:
     return next(filter(None, (_fault(shape[k], v, f"{at}.{k}") for k, v in value.items())), "")
 
 
-def _reasons(result: Mapping[str, Any]) -> tuple[PolicyReason, ...]:
+def reasons(result: Mapping[str, Any]) -> tuple[PolicyReason, ...]:
+    """From a checked result."""
     return tuple(PolicyReason(r["code"], r["message"]) for r in result["reasons"])
+
+
+def codes(given: Sequence[PolicyReason]) -> list[str]:
+    """Reasons as the ledger holds them: words, never sentences; messages go to the payload store."""
+    return [identifier(reason.code) for reason in given][:16]
 
 
 def authz(result: Mapping[str, Any]) -> Authz:
     """From a checked result."""
-    return Authz(result["allow"], tuple(result["tenants"]), tuple(result["agents"]), _reasons(result))
+    return Authz(result["allow"], tuple(result["tenants"]), tuple(result["agents"]), reasons(result))
 
 
 def decision(result: Mapping[str, Any]) -> Effect:
@@ -140,20 +150,30 @@ def decision(result: Mapping[str, Any]) -> Effect:
         approvals["count"],
         tuple(approvals["roles"]),
         result["observe_until"],
-        _reasons(result),
+        reasons(result),
     )
+
+
+def bounded(effect: Effect, *, past_return: bool) -> Effect:
+    """The decision as code lets it stand: past a point of no return policy alone is not enough (R003, R307)."""
+    if effect.effect in ALLOWING and (past_return or effect.count > 0):
+        # A policy that allows and still counts approvals contradicts itself: the stricter half holds.
+        return Effect("require_approval", max(1, effect.count), effect.roles, "", effect.reasons)
+    if effect.effect == "require_approval" and effect.count < 1:
+        return Effect("require_approval", 1, effect.roles, "", effect.reasons)
+    return effect
 
 
 def preconditions(result: Mapping[str, Any]) -> Preconditions:
     """From a checked result."""
-    return Preconditions(result["ok"], result["stands"], _reasons(result))
+    return Preconditions(result["ok"], result["stands"], reasons(result))
 
 
 def verification(result: Mapping[str, Any]) -> VerificationVerdict:
     """From a checked result."""
-    return VerificationVerdict(result["verdict"], _reasons(result))
+    return VerificationVerdict(result["verdict"], reasons(result))
 
 
 def recovery(result: Mapping[str, Any]) -> RecoveryChoice:
     """From a checked result."""
-    return RecoveryChoice(result["recovery"], _reasons(result))
+    return RecoveryChoice(result["recovery"], reasons(result))

@@ -46,3 +46,8 @@ class PolicyRefused(Exception):
         self.faults = tuple(faults)
         self.revision = revision
         self.passing = passing
+
+
+def refusal(file: str, message: str, next_step: str) -> PolicyRefused:
+    """One fault of a whole file; raise it."""
+    return PolicyRefused([Fault(file, 0, 0, message, next_step)])

@@ -114,6 +114,8 @@ def _imports(module: Module) -> Iterator[Fault]:
 
 def _rules(module: Module, functions: Functions) -> Iterator[Fault]:
     for path, head in rule_names(module):
+        if path[:1] == ("internal",):  # with an `in` beside it OPA looks there for a function of its own
+            yield module.fault(head, "internal is a name of OPA's own", "give the rule another name")
         if "args" in head and ".".join((*module.package, *path)) in functions and ".".join(path) in builtins.ARITY:
             yield module.fault(head, f"{'.'.join(path)} is the name of a builtin", "give the function another name")
 

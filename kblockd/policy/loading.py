@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kblockd.domain.errors import Reason
 from kblockd.policy.asking import CLOSED, Asker, nothing_in_force
-from kblockd.policy.bundle import Bundle, read
+from kblockd.policy.bundle import Bundle, Reader, read
 from kblockd.policy.engine import Decision, PolicyFailure, PolicyStatus
 from kblockd.policy.faults import Fault, LoadFailed, PolicyRefused
 
@@ -49,8 +49,9 @@ class Serving(Protocol):
 class LoadingEngine:
     """A ``PolicyEngine`` that loads. Without an active bundle every question raises POLICY_UNDEFINED."""
 
-    def __init__(self, asker: Asker, check: Check, serve: Callable[[Bundle], Serving]) -> None:
+    def __init__(self, asker: Asker, check: Check, serve: Callable[[Bundle], Serving], reader: Reader = read) -> None:
         self._asker = asker
+        self._reader = reader
         self._check = check
         self._serve = serve
         self._serving: Serving | None = None
@@ -60,20 +61,34 @@ class LoadingEngine:
         self._retiring: dict[Serving, asyncio.Task[None]] = {}
 
     def status(self) -> PolicyStatus:
-        """Never blocks; ``last_error`` is empty while the newest folder that was read is the one in force."""
+        """Never blocks; ``last_error`` is empty while the newest bundle that was read is the one in force."""
         revision = self._serving.bundle.revision if self._serving else ""
         return PolicyStatus(self._asker.engine, revision, self._serving is not None, self._last_error)
 
-    async def prepare(self, folder: Path) -> Bundle:
-        """Reads and checks a folder in throw-away processes; activates nothing. Raises ``PolicyRefused``."""
+    async def read(self, path: Path) -> Bundle:
+        """A folder or an archive, verified and not checked; raises ``PolicyRefused``."""
+        return await asyncio.to_thread(self._reader, path)
+
+    @property
+    def bundle(self) -> Bundle | None:
+        """The one in force."""
+        return self._serving.bundle if self._serving else None
+
+    async def prepare(self, path: Path) -> Bundle:
+        """Reads, verifies and checks it in throw-away processes; activates nothing. Raises ``PolicyRefused``."""
         try:
-            bundle = await self._check(await asyncio.to_thread(read, folder))
+            bundle = await self._check(await self.read(path))
         except PolicyRefused as refused:
             self._last_error = str(refused)
             raise
-        if self._serving and bundle.revision == self._serving.bundle.revision:
+        if self.is_in_force(bundle):
             self._last_error = ""
         return bundle
+
+    def is_in_force(self, bundle: Bundle) -> bool:
+        """The same content from the same signer: what another key signed anew is another activation."""
+        serving = self._serving.bundle if self._serving else None
+        return serving is not None and (serving.revision, serving.origin) == (bundle.revision, bundle.origin)
 
     async def activate(self, bundle: Bundle, *, before_swap: BeforeSwap | None = None) -> None:
         """Loads the bundle, awaits ``before_swap`` (the place to record the activation), swaps.

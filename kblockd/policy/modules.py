@@ -17,6 +17,7 @@ _PLACE: Final = re.compile(r"^--> (?P<file>.+):(?P<line>\d+):(?P<column>\d+)$", 
 _QUERY_FILE: Final = "<query.rego>"
 _BUILTIN: Final = re.compile(r"(?:extension '|`)([a-z0-9_.]+)['`] ")
 _WORDS: Final = re.compile(r"[A-Za-z ]{1,80}")
+_NO_RULE: Final = "not a valid rule path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +52,32 @@ def load(modules: Modules, time: DecisionTime) -> Any:
 def evaluate(engine: Any, time: DecisionTime, query: str, document: bytes, *, quoting: bool = False) -> dict[str, Any]:
     """``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ...}``: by presence, never by truth.
 
-    ``quoting``: the error may quote values, because they are our own samples. ``eval_rule`` cannot tell null from
-    undefined, so only ``eval_query_as_json`` is used.
+    ``quoting``: the error may quote values, because they are our own samples.
     """
     time.document = document
     try:
         engine.set_input_json(document.decode())
-        answer = json.loads(engine.eval_query_as_json(query))
+        return _answer(engine, query)
     except RuntimeError as error:
         return {"error": fault_of(error, "").message if quoting else bare_error(error)}
     finally:
         time.document = b""
-    rows = answer.get("result", [])
+
+
+def _answer(engine: Any, query: str) -> dict[str, Any]:
+    """As a rule where that is certain, else as a query: a query walks every rule of every module first.
+
+    Alone, ``eval_rule_as_json`` cannot tell undefined from a text that says so, and refuses a path without a rule.
+    """
+    try:
+        text = engine.eval_rule_as_json(query)
+    except RuntimeError as error:
+        if not str(error).startswith(_NO_RULE):
+            raise
+        text = ""
+    if text.startswith(("{", "true")):
+        return {"value": json.loads(text)}
+    rows = json.loads(engine.eval_query_as_json(query)).get("result", [])
     if not rows:
         return {"undefined": True}
     if len(rows) != 1 or len(rows[0]["expressions"]) != 1:

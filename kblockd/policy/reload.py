@@ -1,26 +1,25 @@
-"""The folder of policies as it changes: polled, checked, recorded, swapped; the old revision stays when one fails."""
+"""The configured bundle as it changes: polled, verified, checked, recorded, swapped; the old one stays if one fails."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from kblockd.domain.clock import Clock
-from kblockd.policy.bundle import Bundle, read
+from kblockd.policy.bundle import Bundle
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.loading import LoadingEngine
+from kblockd.policy.watching import OnRefused, Refusals, poll
 
 MAX_TRIES: Final = 5
 """Rests double up to 32 intervals."""
 
 OnActivated = Callable[[Bundle], Awaitable[None]]
-OnRefused = Callable[[PolicyRefused], Awaitable[None]]
 
 
-class PolicyFolder:
+class BundleWatch:
     """``on_activated`` is awaited before the swap, so that the activation is on record before it decides anything;
     when it raises, nothing is swapped. ``on_refused`` is awaited once for each content that was refused. A refusal that
     the machine was the reason of is tried again, with growing pauses, without another word."""
@@ -28,7 +27,7 @@ class PolicyFolder:
     def __init__(
         self,
         engine: LoadingEngine,
-        folder: Path,
+        path: Path,
         clock: Clock,
         *,
         interval_seconds: float,
@@ -36,68 +35,60 @@ class PolicyFolder:
         on_refused: OnRefused,
     ) -> None:
         self._engine = engine
-        self._folder = folder
+        self._path = path
         self._clock = clock
         self._interval = interval_seconds
         self._on_activated = on_activated
-        self._on_refused = on_refused
+        self._refusals = Refusals(on_refused)
         self._lock = asyncio.Lock()
-        self._seen = ""
-        self._told = ""
+        self._settled = self._seen = ""
         self._passing = False
         self._tries = self._rest = 0
 
     async def reload(self) -> bool:
-        """Now, even when nothing changed; True when the folder's content is in force afterwards."""
-        self._told = ""
-        return await self._reload()
+        """Now, even when nothing changed; True when what stands there is in force afterwards."""
+        self._refusals.forget()
+        return await self._reload(await self._mark())
 
-    async def _reload(self) -> bool:
+    async def run(self) -> None:
+        """Polls until it is cancelled. A change counts once it reads the same twice: no half-written folder."""
+        await poll(self._clock, self._interval, self._look)
+
+    async def _look(self) -> None:
+        mark = await self._mark()
+        settled, self._settled = mark == self._settled, mark
+        if settled and self._due(mark):
+            await self._reload(mark)
+
+    async def _reload(self, mark: str) -> bool:
         async with self._lock:
             try:
-                bundle = await self._engine.prepare(self._folder)
-                if bundle.revision != self._engine.status().revision or not self._engine.status().ready:
+                bundle = await self._engine.prepare(self._path)
+                if not self._engine.is_in_force(bundle):
                     await self._engine.activate(bundle, before_swap=self._on_activated)
             except PolicyRefused as refused:
-                await self._refused(refused)
+                await self._refused(refused, mark)
                 return False
-            self._seen, self._told, self._passing = bundle.revision, "", False
+            self._refusals.forget()
+            self._seen, self._passing = mark, False
             return True
 
-    async def _refused(self, refused: PolicyRefused) -> None:
-        mark = refused.revision or str(refused)
-        if mark != self._told:
-            await self._on_refused(refused)
-            self._told = mark
+    async def _refused(self, refused: PolicyRefused, mark: str) -> None:
+        await self._refusals.tell(refused)
         self._tries = min(self._tries + 1, MAX_TRIES) if self._passing and mark == self._seen else 0
         self._seen, self._passing, self._rest = mark, refused.passing, 1 << self._tries
 
-    def _due(self, digest: str) -> bool:
+    def _due(self, mark: str) -> bool:
         """What was not tried yet, and what the machine alone stood in the way of, after its rest."""
-        if digest != self._seen:
+        if mark != self._seen:
             return True
         self._rest -= 1
         return self._passing and self._rest <= 0
 
-    async def run(self) -> None:
-        """Polls until it is cancelled. A change counts once it reads the same twice: no half-written folder."""
-        settled = ""
-        while True:
-            await self._clock.sleep(self._interval)
-            digest = await self._digest()
-            if digest == settled and self._due(digest):
-                await self._tried()
-            settled = digest
-
-    async def _tried(self) -> None:
-        """A callback that raises (the record could not be written) must not end the watch: the next poll tries
-        again, and ``status().last_error`` says so meanwhile."""
-        with contextlib.suppress(Exception):
-            await self._reload()
-
-    async def _digest(self) -> str:
-        """The revision, or why there is none."""
+    async def _mark(self) -> str:
+        """Which content stands there and who signed it, or why there is none."""
         try:
-            return (await asyncio.to_thread(read, self._folder)).revision
+            bundle = await self._engine.read(self._path)
         except PolicyRefused as refused:
             return str(refused)
+        return f"{bundle.revision} {bundle.origin}"

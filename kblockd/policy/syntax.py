@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,88 @@ def reference(node: Node) -> tuple[str, ...] | None:
             node = node["RefBrack"]["refr"]
         else:
             return None
+
+
+def constant_part(node: Node) -> tuple[str, ...]:
+    """``a.b[x].c`` up to its first variable part."""
+    while (path := reference(node)) is None:
+        node = span(node)["refr"]
+    return path
+
+
+def bound_names(module: Module) -> Iterator[str]:
+    """Names of local variables, which may hide what is imported."""
+    for kind, node in walk(module.rules):
+        match kind:
+            case "SomeVars":
+                yield from map(module.text, node["vars"])
+            case "Every":
+                yield from (module.text(node[part]) for part in ("key", "value") if node[part])
+            case "SomeIn":
+                yield from variables([node["key"], node["value"]])
+            case "AssignExpr" if node["op"] == "ColEq":
+                yield from variables([node["lhs"]])
+            case "Func":
+                yield from variables(node["args"])
+
+
+def variables(nodes: Any) -> Iterator[str]:
+    """Names of all variables below ``nodes``."""
+    return (node["value"] for kind, node in walk(nodes) if kind == "Var")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """``base.a["b"][i]``: the path with imports resolved, None for a part that is not constant.
+
+    ``places`` are the spans of the parts of ``path``; the imported ones have the place of the name.
+    """
+
+    path: tuple[str | None, ...]
+    places: tuple[Node, ...]
+
+
+def references(module: Module, tree: Any) -> Iterator[Reference]:
+    """Every reference below ``tree`` in full length, those in brackets too."""
+    bound = set(bound_names(module))
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            if node.keys() & {"Var", "RefDot", "RefBrack"} and len(node) == 1:
+                base, parts, rest = _parts(node)
+                stack += rest
+                if base:
+                    yield _resolved(module, base, parts, bound)
+                continue
+            stack.extend(node.values())
+        elif isinstance(node, list | tuple):
+            stack.extend(node)
+
+
+def _parts(node: Node) -> tuple[Node | None, list[tuple[str | None, Node]], list[Node]]:
+    """The variable at its base (None: something else), its parts, and what is left to look into."""
+    parts: list[tuple[str | None, Node]] = []
+    rest: list[Node] = []
+    while "Var" not in node:
+        if "RefDot" in node:
+            place, name = node["RefDot"]["field"]
+            parts.append((name, place))
+        elif "RefBrack" in node:
+            index = node["RefBrack"]["index"]
+            parts.append((_constant(index), span(index)["span"]))
+            rest.append(index)
+        else:
+            return None, [], [*rest, node]
+        node = span(node)["refr"]
+    return node["Var"], parts[::-1], rest
+
+
+def _resolved(module: Module, base: Node, parts: Sequence[tuple[str | None, Node]], bound: set[str]) -> Reference:
+    name = base["value"]
+    head = module.aliases.get(name, (name,)) if name not in bound else (name,)
+    path = (*head, *(part for part, _ in parts))
+    return Reference(path, (*(base["span"] for _ in head), *(place for _, place in parts)))
 
 
 def _constant(node: Node) -> str | None:

@@ -73,7 +73,7 @@ def event(value: StageEvent) -> execution_service_pb2.StageEvent:
         stage=value.stage,
         name=value.name,
         at=moment(value.at),
-        took=_microseconds(value.took_microseconds),
+        took=microseconds(value.took_microseconds),
         record_type=value.record_type,
         code=value.code,
         stages=[
@@ -134,7 +134,8 @@ def moment(value: dt.datetime) -> Timestamp:
     return message
 
 
-def _microseconds(value: int) -> Duration:
+def microseconds(value: int) -> Duration:
+    """A duration."""
     message = Duration()
     message.FromMicroseconds(value)
     return message

@@ -17,7 +17,12 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # ships no types
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # ships no types
 
-from kblockd._proto.kblock.v1 import approval_service_pb2, execution_service_pb2, ledger_service_pb2
+from kblockd._proto.kblock.v1 import (
+    approval_service_pb2,
+    execution_service_pb2,
+    ledger_service_pb2,
+    policy_service_pb2,
+)
 from kblockd.domain import canonical
 from kblockd.domain.clock import Clock
 from kblockd.domain.ids import Ids
@@ -28,8 +33,9 @@ from kblockd.rpc.identity import Authorizer, Listener, LoopbackListener, UnixLis
 from kblockd.rpc.interceptors import Calls, InFlight
 from kblockd.rpc.services.approvals import ApprovalService
 from kblockd.rpc.services.executions import ExecutionService
-from kblockd.rpc.services.facades import Approvals, Executions
+from kblockd.rpc.services.facades import Approvals, Executions, Policies
 from kblockd.rpc.services.ledger import LedgerReader, LedgerService
+from kblockd.rpc.services.policy import PolicyService
 from kblockd.rpc.sockets import PrivateSocket, stage
 from kblockd.telemetry.tracing import Tracing
 
@@ -52,7 +58,8 @@ def _service(file: object, name: str) -> ServiceDescriptor:
 EXECUTION: Final = _service(execution_service_pb2, "ExecutionService")
 APPROVAL: Final = _service(approval_service_pb2, "ApprovalService")
 LEDGER: Final = _service(ledger_service_pb2, "LedgerService")
-SERVICES: Final = (EXECUTION, APPROVAL, LEDGER)
+POLICY: Final = _service(policy_service_pb2, "PolicyService")
+SERVICES: Final = (EXECUTION, APPROVAL, LEDGER, POLICY)
 
 
 @dataclass(slots=True)
@@ -78,6 +85,7 @@ class RpcServer:
         ids: Ids,
         tracing: Tracing,
         *,
+        policies: Policies,
         max_arguments: int = canonical.MAX_BYTES,
     ) -> None:
         self._listeners = tuple(listeners)
@@ -85,6 +93,7 @@ class RpcServer:
             (ExecutionService(executions, max_arguments=max_arguments), EXECUTION),
             (ApprovalService(approvals), APPROVAL),
             (LedgerService(ledger, executions), LEDGER),
+            (PolicyService(policies), POLICY),
         )
         self._authorizer = Authorizer(engine, executions, clock)
         self._ids = ids

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from rocksdict import (
     AccessType,
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -58,14 +59,23 @@ def options(*, create: bool = False, salvage: bool = False) -> Options:
     tables = BlockBasedOptions()
     tables.set_block_cache(Cache(64 * _MIB))
     tables.set_bloom_filter(10, False)
+    # In pieces, and within the cache: whole ones are as large as a shard of it, and would be read anew at every look.
     tables.set_cache_index_and_filter_blocks(True)
+    tables.set_index_type(BlockBasedIndexType.two_level_index_search())
+    tables.set_partition_filters(True)
     chosen.set_block_based_table_factory(tables)
     return chosen
 
 
 def open_writable(path: Path, *, create: bool = False) -> Rdict:
     """Raises whatever rocksdict raises."""
-    return Rdict(str(path), options(create=create), access_type=AccessType.read_write())
+    return _opened(path, options(create=create), AccessType.read_write())
+
+
+def _opened(path: Path, chosen: Options, access: AccessType) -> Rdict:
+    """The options for the column family as well: without them an existing store takes those of its option file, which
+    keeps neither filters nor cache, so that every look at a row that is not there reads and unpacks data."""
+    return Rdict(str(path), chosen, column_families={"default": chosen}, access_type=access)
 
 
 def unsynced() -> WriteOptions:
@@ -175,7 +185,7 @@ def look(path: Path, *, salvage: bool = False) -> Iterator[View]:
         raise StoreRefused(f"{path} is missing. Next step: restore store/ and head together from a backup.")
     with _writable(path) as folder:
         with refusing(path):
-            database = Rdict(str(folder), options(salvage=salvage), access_type=AccessType.read_only(False))
+            database = _opened(folder, options(salvage=salvage), AccessType.read_only(False))
         try:
             yield View(database)
         finally:

@@ -13,6 +13,29 @@ from pathlib import Path
 from kblockd.store.protocol import StoreRefused
 
 
+def holder(data_dir: Path) -> int | None:
+    """The process that holds the directory, None for none: it wrote its id, and it has the file open.
+
+    The lock itself is not tried: whoever tries holds it for a moment, and a daemon that starts then would give up.
+    """
+    path = data_dir / "lock"
+    try:
+        pid = int(path.read_text("ascii"))
+        os.kill(pid, 0)
+        if not Path("/proc/self/fd").is_dir():
+            return pid
+        return pid if any(_is(path, each) for each in Path(f"/proc/{pid}/fd").iterdir()) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _is(path: Path, descriptor: Path) -> bool:
+    try:
+        return path.samefile(descriptor)
+    except OSError:
+        return False
+
+
 class DirectoryLock:
     """Held from construction until ``release``; raises ``StoreRefused`` naming the folder and the holder."""
 

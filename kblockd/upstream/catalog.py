@@ -27,7 +27,7 @@ from kblockd.upstream.exchange import Guard, Origin
 from kblockd.upstream.faults import UpstreamFault
 from kblockd.upstream.model import UpstreamConfig
 from kblockd.upstream.tls import make_context
-from kblockd.upstream.wrapper import GuardedAdapter, Limits
+from kblockd.upstream.wrapper import GuardedAdapter, Limits, Raised, contained, result
 
 GROUP: Final = "kblockd.adapters"
 _CLOSE_SECONDS: Final = 5.0
@@ -253,8 +253,10 @@ async def _close(upstream: Upstream, adapter: Adapter) -> None:
     """A plugin that cannot close keeps nobody else open."""
     await upstream.write.close()
     await upstream.read.close()
-    try:
-        async with asyncio.timeout(_CLOSE_SECONDS):
-            await adapter.close()
-    except Exception:
-        _log.exception("the adapter of upstream %s did not close", upstream.name)
+    closing = asyncio.create_task(contained(adapter.close))
+    await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
+    if not closing.done():
+        closing.cancel()  # which it may ignore: nobody waits for it
+        _log.error("the adapter of upstream %s did not close within %s s", upstream.name, _CLOSE_SECONDS)
+    elif isinstance(raised := result(closing), Raised):
+        _log.error("the adapter of upstream %s did not close: %s", upstream.name, raised.what)

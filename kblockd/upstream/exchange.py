@@ -83,7 +83,7 @@ class Guard:
         scope = current() or Scope(self.clock() + _LONGEST_SECONDS)
         ends = min(deadline, scope.deadline)
         read_limit = self.max_response_bytes * _FRAMING_FACTOR + _OVERHEAD_BYTES
-        meter = Meter(ends, ends + scope.late_seconds, read_limit, self.clock)
+        meter = Meter(ends, ends + scope.late_seconds, read_limit, self.clock, scope.permit)
         scope.add(meter)
         return GuardedExchange(self, meter, scope.credential)
 

@@ -20,7 +20,12 @@ class Meter:
     """
 
     def __init__(
-        self, deadline: float, read_until: float, read_limit: int, clock: Callable[[], float] = time.monotonic
+        self,
+        deadline: float,
+        read_until: float,
+        read_limit: int,
+        clock: Callable[[], float] = time.monotonic,
+        permit: Callable[[], bool] = lambda: True,
     ) -> None:
         self.deadline = deadline
         self.read_until = read_until
@@ -31,6 +36,7 @@ class Meter:
         self._read = 0
         self._read_limit = read_limit
         self._clock = clock
+        self._permit = permit
 
     def since_mark(self) -> int:
         """Bytes since the last mark, or all."""
@@ -58,6 +64,9 @@ class Meter:
         if self._sealed or left <= 0:
             self.cut("UPSTREAM_TIMEOUT")
             raise httpx2.WriteTimeout("the deadline has passed")
+        if not self._permit():
+            self.cut("LEASE_ENDED")
+            raise httpx2.WriteTimeout("the lease of the action has ended")
         self.written += size
         return left
 

@@ -7,18 +7,25 @@ guard, which makes its exchanges. An exchange that is made outside a scope prove
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kblockd.upstream.meter import Meter
+
+
+def always() -> bool:
+    """The permit of what needs none."""
+    return True
+
 
 _CURRENT: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("kblockd.upstream.scope", default=None)
 
 
 @dataclass(slots=True)
 class Scope:
-    """``deadline`` in monotonic seconds; answers are read for ``late_seconds`` longer."""
+    """``deadline`` in monotonic seconds; answers are read for ``late_seconds`` longer. Nothing is written once
+    ``permit`` says no: whoever calls has lost the authority to (LSE-01)."""
 
     deadline: float
     late_seconds: float = 0.0
@@ -26,6 +33,7 @@ class Scope:
     meters: list[Meter] = field(default_factory=list)
     raw_connections: int = 0
     sealed: bool = False
+    permit: Callable[[], bool] = always
 
     def add(self, meter: Meter) -> None:
         """A further exchange of this call."""

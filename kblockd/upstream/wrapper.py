@@ -19,7 +19,7 @@ from kblockd.domain import canonical
 from kblockd.upstream.adapter import Adapter, AdapterFault, Call, Outcome, Sent, ToolDescription
 from kblockd.upstream.credentials import Credential, CredentialFault
 from kblockd.upstream.outcomes import bounded, checked, failed, sentence
-from kblockd.upstream.scope import Scope, entered
+from kblockd.upstream.scope import Scope, always, entered
 from kblockd.upstream.scrub import Scrubber
 
 OnLate = Callable[[Outcome], None]
@@ -85,7 +85,7 @@ class GuardedAdapter:
                 raise AdapterFault("UPSTREAM_TIMEOUT", f"no definition of {tool} came before the deadline")
         finally:
             _abandon(task)
-        return _described(tool, _result(task), run.scrubber)
+        return _described(tool, result(task), run.scrubber)
 
     async def read(self, call: Call) -> Outcome:
         """Never raises."""
@@ -103,9 +103,12 @@ class GuardedAdapter:
         """Never raises."""
         return await self._call(call, lambda given: self._adapter.cancel(operation, given), on_late or _nobody)
 
-    async def invoke(self, call: Call, on_late: OnLate | None = None) -> Outcome:
-        """The one effect. Never raises; ``on_late`` gets an outcome that came after LOST was answered, at most once."""
-        return await self._call(call, self._adapter.invoke, on_late or _nobody)
+    async def invoke(self, call: Call, on_late: OnLate | None = None, permit: Callable[[], bool] = always) -> Outcome:
+        """The one effect. Never raises; ``on_late`` gets an outcome that came after LOST was answered, at most once.
+
+        ``permit`` is asked before anything is written: a lease that ended on the way sends nothing (LSE-01).
+        """
+        return await self._call(call, self._adapter.invoke, on_late or _nobody, permit)
 
     def check_credential(self) -> None:
         """Preflight: the credential can be read now; nothing of it is kept. Raises ``CredentialFault``."""
@@ -124,22 +127,24 @@ class GuardedAdapter:
         except CredentialFault:  # not ours to send; what cannot be read cannot be recognised either
             return Scrubber(credential)
 
-    async def _call(self, call: Call, action: Action, on_late: OnLate | None) -> Outcome:
+    async def _call(
+        self, call: Call, action: Action, on_late: OnLate | None, permit: Callable[[], bool] = always
+    ) -> Outcome:
         if call.deadline <= self._clock():
             return Outcome(Sent.NOT_SENT, code="UPSTREAM_TIMEOUT", detail="the deadline had passed; nothing ran")
         try:
             credential = self._credential.read()
         except CredentialFault as fault:
             return Outcome(Sent.NOT_SENT, code=fault.code, detail=bounded(str(fault)))
-        outcome = await self._run(call, credential, action, on_late)
+        late = self._limits.late_seconds if on_late else 0.0
+        scope = Scope(call.deadline, late, credential, permit=permit)
+        outcome = await self._run(replace(call, credential=credential), scope, action, on_late)
         self._observe(outcome)
         return outcome
 
-    async def _run(self, call: Call, credential: bytes | None, action: Action, on_late: OnLate | None) -> Outcome:
-        late = self._limits.late_seconds if on_late else 0.0
-        run = _Run(Scope(call.deadline, late, credential), self._scrubber(credential), on_late)
-        given = replace(call, credential=credential)
-        task = await self._start(run, lambda: action(given))
+    async def _run(self, call: Call, scope: Scope, action: Action, on_late: OnLate | None) -> Outcome:
+        run = _Run(scope, self._scrubber(call.credential), on_late)
+        task = await self._start(run, lambda: action(call))
         if task is None:
             return Outcome(Sent.NOT_SENT, code="UPSTREAM_BUSY", detail="no free slot before the deadline; nothing ran")
         try:
@@ -161,7 +166,7 @@ class GuardedAdapter:
         if not await self._slot(left):
             return None
         with entered(run.scope):
-            task = asyncio.create_task(_contained(action))
+            task = asyncio.create_task(contained(action))
         self._running.add(task)
         task.add_done_callback(self._finish)
         return task
@@ -185,8 +190,8 @@ class GuardedAdapter:
 
     def _judged(self, task: asyncio.Task[object], run: _Run) -> Outcome:
         run.scope.forget_credential()
-        answer = _result(task)
-        if isinstance(answer, _Raised):
+        answer = result(task)
+        if isinstance(answer, Raised):
             return failed(run.scope, "PLUGIN_RAISED", run.scrubber.text(answer.what))
         return checked(answer, run.scope, run.scrubber, self._limits.max_output_bytes)
 
@@ -202,7 +207,7 @@ class GuardedAdapter:
 
     def _deliver(self, task: asyncio.Task[object], run: _Run) -> None:
         """An answer after the deadline is evidence; that none came, or an exception, is not news."""
-        if run.on_late is None or isinstance(_result(task), _Raised):
+        if run.on_late is None or isinstance(result(task), Raised):
             return
         outcome = self._judged(task, run)
         if not _says_something(outcome):
@@ -223,28 +228,28 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Raised:
+class Raised:
     """What a plugin raised instead of answering, type and message."""
 
     what: str
     fault: AdapterFault | None = None
 
 
-async def _contained(action: Callable[[], Awaitable[object]]) -> object:
+async def contained(action: Callable[[], Awaitable[object]]) -> object:
     """Everything a plugin can raise as a value, SystemExit included: it would end the loop, not only the task."""
     try:
         return await action()
     except AdapterFault as fault:
-        return _Raised(sentence(fault), fault)
+        return Raised(sentence(fault), fault)
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        return _Raised(sentence(error))
+        return Raised(sentence(error))
 
 
-def _result(task: asyncio.Task[object]) -> object:
+def result(task: asyncio.Task[object]) -> object:
     """Of a task that has ended; a cancellation, ours or the plugin's own, is one more thing that was raised."""
-    return _Raised("CancelledError: cancelled before it answered") if task.cancelled() else task.result()
+    return Raised("CancelledError: cancelled before it answered") if task.cancelled() else task.result()
 
 
 def _abandon(task: asyncio.Task[object] | None) -> None:
@@ -257,7 +262,7 @@ def _says_something(outcome: Outcome) -> bool:
 
 
 def _described(tool: str, answer: object, scrubber: Scrubber) -> ToolDescription:
-    if isinstance(answer, _Raised):
+    if isinstance(answer, Raised):
         fault = answer.fault or AdapterFault("PLUGIN_RAISED", answer.what)
         raise AdapterFault(fault.code, bounded(scrubber.text(str(fault)))) from None
     if not isinstance(answer, ToolDescription) or answer.name != tool:

@@ -8,6 +8,9 @@
     process     one OPA process on a Unix socket of its own
     supervised  SupervisedEngine: a process for each revision, watched and started again
     check       what a bundle must pass before OPA may decide by it
+    workshop    a bundle in files, and the OPA binary that looks at it in throw-away processes
+    explain     the rules that fire, by OPA's coverage report
+    trials      a run of a bundle's tests
     revisions   the file in which `kblockd policy check` notes what passed
     access      from the files of the configuration to where and how a remote OPA is asked
     remote      RemoteEngine: asks an OPA that somebody else runs

@@ -1,6 +1,7 @@
 """The file in which ``kblockd policy check`` notes what passed: the only revisions that a remote OPA may serve.
 
-One JSON object a line, ``{"revision", "tests", "at"}``. To retire a revision, take its line out: a remote OPA that
+One JSON object a line: ``{"revision", "tests", "at"}`` and, for a bundle that has them, its name for itself, who signed
+it and for which scope. To retire a revision, take its line out: a remote OPA that
 still serves it is denied from the next look on.
 """
 
@@ -11,11 +12,11 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from kblockd.policy.bundle import Bundle
+from kblockd.policy.bundle import Bundle, Origin
 
 MAX_BYTES: Final = 1 << 20
 MAX_NOTES: Final = 1000
@@ -28,15 +29,17 @@ class RevisionsUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A revision that passed, how many tests ran, and when (RFC 3339)."""
+    """A revision that passed, how many tests ran, when (RFC 3339), and where the bundle came from."""
 
     revision: str
     tests: int
     at: str
+    origin: Origin = field(default_factory=Origin)
 
     def to_json(self) -> bytes:
         """One line; kept as the payload of the activation, since the bundle itself is with OPA."""
-        return json.dumps({"revision": self.revision, "tests": self.tests, "at": self.at}).encode()
+        origin = {name: value for name, value in asdict(self.origin).items() if value}
+        return json.dumps({"revision": self.revision, "tests": self.tests, "at": self.at, **origin}).encode()
 
 
 def read(file: Path) -> Mapping[str, Passed]:
@@ -71,7 +74,7 @@ def note(file: Path, bundle: Bundle, at: str) -> None:
     except RevisionsUnreadable as error:
         raise OSError(str(error)) from None
     known.pop(bundle.revision, None)
-    known[bundle.revision] = Passed(bundle.revision, bundle.tests, at)
+    known[bundle.revision] = Passed(bundle.revision, bundle.tests, at, bundle.origin)
     lines = [row.to_json() + b"\n" for row in list(known.values())[-MAX_NOTES:]]
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
@@ -89,10 +92,10 @@ def note(file: Path, bundle: Bundle, at: str) -> None:
 def _passed(file: Path, number: int, line: bytes) -> Passed:
     try:
         row: dict[str, Any] = json.loads(line)
-        found = Passed(row["revision"], row["tests"], row["at"])
-        good = set(row) == {"revision", "tests", "at"} and _REVISION.fullmatch(found.revision)
-        if good and type(found.tests) is int and isinstance(found.at, str):
-            return found
-    except (ValueError, KeyError, TypeError):
+        revision, tests = row.pop("revision"), row.pop("tests")
+        texts = all(isinstance(value, str) for value in row.values())
+        if texts and _REVISION.fullmatch(revision) and type(tests) is int:
+            return Passed(revision, tests, row.pop("at"), Origin(**row))
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
     raise RevisionsUnreadable(f"{file}:{number}: not a note of `kblockd policy check`; take the line out")

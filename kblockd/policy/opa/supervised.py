@@ -19,7 +19,7 @@ from kblockd.domain.clock import Clock
 from kblockd.domain.errors import Reason
 from kblockd.domain.ids import Ids
 from kblockd.policy.asking import CLOSED, Asker
-from kblockd.policy.bundle import Bundle
+from kblockd.policy.bundle import Bundle, Reader, read
 from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.opa.check import check
@@ -42,11 +42,14 @@ _LONGEST_PAUSE_SECONDS: Final = 2.0
 class SupervisedEngine(LoadingEngine):
     """``program`` is the OPA binary; ``run_dir`` belongs to the daemon alone and is made with mode 0700."""
 
-    def __init__(self, program: Path, run_dir: Path, limits: OpaLimits, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self, program: Path, run_dir: Path, limits: OpaLimits, clock: Clock, ids: Ids, reader: Reader = read
+    ) -> None:
         super().__init__(
             Asker(ENGINE, clock, ids),
             lambda bundle: check(bundle, program, run_dir, limits),
             lambda bundle: OpaServer(bundle, program, run_dir, limits, clock),
+            reader,
         )
 
 

@@ -8,7 +8,6 @@ itself has already left the old revision.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -21,12 +20,12 @@ from kblockd.policy.opa import replies, revisions
 from kblockd.policy.opa.access import AccessRefused
 from kblockd.policy.opa.remote import RemoteEngine
 from kblockd.policy.opa.revisions import Passed, RevisionsUnreadable
+from kblockd.policy.watching import OnRefused, Refusals, poll
 
 LOOK_SECONDS: Final = 2.0
 _RUN_CHECK: Final = "run `kblockd policy check` on that bundle, or let OPA serve one that passed"
 
 OnActivated = Callable[[Passed], Awaitable[None]]
-OnRefused = Callable[[PolicyRefused], Awaitable[None]]
 
 
 class RemoteWatch:
@@ -48,9 +47,8 @@ class RemoteWatch:
         self._clock = clock
         self._interval = interval_seconds
         self._on_activated = on_activated
-        self._on_refused = on_refused
+        self._refusals = Refusals(on_refused)
         self._lock = asyncio.Lock()
-        self._refused = ""
 
     async def reload(self) -> bool:
         """Looks now; True when OPA serves the revision that is in force afterwards."""
@@ -59,9 +57,7 @@ class RemoteWatch:
                 await self._look()
             except PolicyRefused as refused:
                 self._engine.found(str(refused))
-                if self._refused != str(refused):
-                    self._refused = str(refused)
-                    await self._on_refused(refused)
+                await self._refusals.tell(refused)
                 return False
             except (PolicyFailure, AccessRefused) as failure:
                 self._engine.found(str(failure))
@@ -69,15 +65,12 @@ class RemoteWatch:
             except Exception as error:
                 self._engine.found(f"the revision was not activated: {type(error).__name__}")
                 raise
-            self._refused = ""
+            self._refusals.forget()
             return True
 
     async def run(self) -> None:
-        """Until it is cancelled. What a callback raises must not end the watch."""
-        while True:
-            await self._clock.sleep(self._interval)
-            with contextlib.suppress(Exception):
-                await self.reload()
+        """Polls until it is cancelled."""
+        await poll(self._clock, self._interval, self.reload)
 
     async def _look(self) -> None:
         passed = await self._passed()

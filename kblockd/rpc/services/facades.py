@@ -1,14 +1,17 @@
-"""What the services need of the daemon: the signatures of ``Executions`` and ``Approvals``."""
+"""What the services need of the daemon: the signatures of ``Executions``, ``Approvals`` and ``Inquiries``."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import KblockError
 from kblockd.domain.outcome import ApprovalView, Finding, Outcome, StageEvent
 from kblockd.domain.principal import Principal, View
+from kblockd.policy.engine import Decision, PolicyStatus
+from kblockd.policy.explain import Explanation
+from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 
 Outcomes = list[Outcome]
@@ -71,4 +74,24 @@ class Approvals(Protocol):
         reason: str,
     ) -> tuple[ApprovalView, bytes]:
         """The approval afterwards, and the signed decision."""
+        ...
+
+
+class Policies(Protocol):
+    """``kblockd.inquiries.Inquiries``; raises ``PolicyFailure`` where the policy gives no answer."""
+
+    def status(self) -> PolicyStatus:
+        """Never blocks."""
+        ...
+
+    async def activation(self) -> tuple[int, Row] | None:
+        """Index and row of the newest activation on record."""
+        ...
+
+    async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
+        """An answer that binds nobody."""
+        ...
+
+    async def explain(self, entrypoint: str, document: Mapping[str, Any]) -> Explanation:
+        """With the rules that fired."""
         ...

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from kblockd.policy.bundle import Reader, read
 from kblockd.policy.embedded import EmbeddedEngine
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.opa.process import OpaLimits
@@ -156,9 +157,9 @@ class CountingIds:
 PATIENT = EmbeddedLimits(evaluate_seconds=20.0, load_seconds=60.0)
 
 
-def embedded(limits: EmbeddedLimits = PATIENT) -> EmbeddedEngine:
+def embedded(limits: EmbeddedLimits = PATIENT, reader: Reader = read) -> EmbeddedEngine:
     """An engine without a policy."""
-    return EmbeddedEngine(limits, RealClock(), CountingIds())
+    return EmbeddedEngine(limits, RealClock(), CountingIds(), reader)
 
 
 @contextlib.asynccontextmanager
@@ -183,12 +184,12 @@ class Kind:
     processes: int
     run_dir: Path
 
-    def engine(self, limits: EmbeddedLimits = PATIENT) -> LoadingEngine:
+    def engine(self, limits: EmbeddedLimits = PATIENT, reader: Reader = read) -> LoadingEngine:
         """Without a policy."""
         if self.name == "embedded":
-            return embedded(limits)
+            return embedded(limits, reader)
         of_opa = OpaLimits(limits.evaluate_seconds, limits.load_seconds, limits.memory_mib)
-        return SupervisedEngine(opa_binary(), self.run_dir, of_opa, RealClock(), CountingIds())
+        return SupervisedEngine(opa_binary(), self.run_dir, of_opa, RealClock(), CountingIds(), reader)
 
     @contextlib.asynccontextmanager
     async def running(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,56 +9,20 @@ from pathlib import Path
 import pytest
 
 from kblockd.policy.bundle import Bundle
-from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.reload import PolicyFolder
-from tests.contract.policy.support import ALLOW_REFUND, Kind, TickClock, deciding, files, write
+from tests.contract.policy.support import ALLOW_REFUND, Kind, deciding, files, write
+from tests.contract.policy.watched import Watched
 
 CHANGED = deciding(ALLOW_REFUND)
 BROKEN = files(decision="package kblock.decision\nx := {")
-
-
-class Watched:
-    """A folder, its engine, and what the callbacks saw."""
-
-    def __init__(self, folder: Path, kind: Kind) -> None:
-        self.path = folder
-        self.clock = TickClock()
-        self.engine = kind.engine()
-        self.activated: list[tuple[str, str]] = []
-        self.refused: list[PolicyRefused] = []
-        self.failures: list[Exception] = []
-        self.folder = PolicyFolder(
-            self.engine,
-            folder,
-            self.clock,
-            interval_seconds=2.0,
-            on_activated=self._activate,
-            on_refused=self._refuse,
-        )
-
-    async def _activate(self, bundle: Bundle) -> None:
-        if self.failures:
-            raise self.failures.pop()
-        self.activated.append((bundle.revision, self.engine.status().revision))
-
-    async def _refuse(self, error: PolicyRefused) -> None:
-        self.refused.append(error)
 
 
 @pytest.fixture
 async def watched(kind: Kind, tmp_path: Path) -> AsyncIterator[Watched]:
     """After the first load, with the watch running."""
     it = Watched(write(tmp_path / "policy", files()), kind)
-    assert await it.folder.reload()
-    task = asyncio.create_task(it.folder.run())
-    await it.clock.asleep()
-    try:
+    assert await it.watch.reload()
+    async with it.running():
         yield it
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await it.engine.close()
 
 
 async def test_first_load_is_an_activation(watched: Watched) -> None:
@@ -129,21 +91,21 @@ async def test_activation_that_could_not_be_recorded_is_tried_again(watched: Wat
 
 async def test_explicit_reload_does_not_wait(watched: Watched) -> None:
     write(watched.path, CHANGED)
-    assert await watched.folder.reload()
+    assert await watched.watch.reload()
     assert watched.engine.status().revision == Bundle.of(CHANGED).revision
     write(watched.path, BROKEN)
-    assert not await watched.folder.reload()
+    assert not await watched.watch.reload()
     assert len(watched.refused) == 1
 
 
 async def test_reload_of_what_is_in_force_activates_nothing(watched: Watched) -> None:
-    assert await watched.folder.reload()
+    assert await watched.watch.reload()
     assert len(watched.activated) == 1
 
 
 async def test_missing_at_the_start_leaves_nothing_ready(kind: Kind, tmp_path: Path) -> None:
     it = Watched(tmp_path / "nowhere", kind)
-    assert not await it.folder.reload()
+    assert not await it.watch.reload()
     assert not it.engine.status().ready
     assert "nowhere" in it.engine.status().last_error
     await it.engine.close()

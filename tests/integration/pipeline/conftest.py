@@ -36,9 +36,8 @@ PAIR = refund_contract(
     }
 )
 ORPHAN = refund_contract({"action": {"type": "payment.refund.orphan"}})  # no rule of the policy knows it
-_TABLE = 'approval_required := {"payment.refund.create": {'
 _RULE = '"kinds": ["agent"], "count": 2, "roles": ["finance"], "reason": {"code": "PAIR", "message": "two must agree"}'
-TWO_APPROVERS = (_TABLE, f'approval_required := {{"payment.refund.pair": {{{_RULE}}}, "payment.refund.create": {{')
+TWO_APPROVERS = ("approval_required := {}", f'approval_required := {{"payment.refund.pair": {{{_RULE}}}}}')
 
 
 @pytest.fixture(scope="session")

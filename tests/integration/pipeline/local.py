@@ -126,7 +126,7 @@ class LocalSite(Site):
         file = self.config.parent / "policy" / name
         text = file.read_text()
         assert text.count(old) == 1, (name, old)
-        fresh = file.with_name(f".{name}.new")
+        fresh = file.with_name(f".{file.name}.new")
         fresh.write_text(text.replace(old, new))
         fresh.replace(file)
 

@@ -45,6 +45,7 @@ from tests.unit.rpc.fakes import (
     LEAD,
     OPERATOR,
     Daemon,
+    FakePolicies,
     running,
 )
 from tests.unit.rpc.test_convert import WRONG, Change, minimal
@@ -325,7 +326,7 @@ def server_for(daemon: Daemon, *listeners: UnixListener | LoopbackListener) -> R
     template = daemon.server
     return RpcServer(
         listeners, daemon.executions, daemon.approvals, daemon.ledger, daemon.engine,
-        template._authorizer._clock, template._ids, template._tracing,
+        template._authorizer._clock, template._ids, template._tracing, policies=FakePolicies(daemon.engine),
     )  # fmt: skip
 
 

@@ -42,10 +42,9 @@ def config(tmp_path: Path) -> Path:
     document["development"]["unpinned_tools"] = True
     for name, folder in (("actions", "actions"), ("upstreams", "upstreams")):
         document[name] = str(tmp_path / "config" / folder)
-    document["policy"]["dir"] = str(tmp_path / "config" / "policy")
-    document["adapters"] = []
-    for upstream in (tmp_path / "config" / "upstreams").glob("*.yaml"):
-        document["adapters"].append(yaml.load(upstream.read_text())["adapter"])
+    document["policy"]["bundle"] = str(tmp_path / "config" / "policy")
+    files = (tmp_path / "config" / "upstreams").glob("*.yaml")
+    document["adapters"] = sorted({yaml.load(upstream.read_text())["adapter"] for upstream in files})
     with file.open("w") as stream:
         yaml.dump(document, stream)
     return file
@@ -84,7 +83,8 @@ def test_check_shows_what_would_start(run: Run) -> None:
     shown = run("check", "--json")
     assert shown.exit_code == 0, shown.output
     document = json.loads(shown.stdout)
-    assert (document["upstreams"], document["contracts"]) == (["payments"], ["payment.refund.create in production"])
+    assert {"payments", "orchestrator"} <= set(document["upstreams"])
+    assert {"payment.refund.create in production", "record.delete in production"} <= set(document["contracts"])
     assert any("unpinned_tools" in warning for warning in document["warnings"])
     assert "WARNING: development.unpinned_tools" in run("check").stderr
 

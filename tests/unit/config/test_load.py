@@ -32,7 +32,7 @@ def test_everything_is_resolved(folder: Any) -> None:
     """R046: contracts by (operation, environment); paths are absolute, relative ones stand beside their file."""
     read = folder.load()
     assert read.data_dir == folder.path / "data"
-    assert read.policy.dir == folder.path / "policy"
+    assert read.policy.bundle == folder.path / "policy"
     assert (read.instance, read.origin, read.adapters) == ("kblockd-1", "kblockd.example/prod/1", ("mcp", "http"))
     assert read.principals["local:lead"] == Principal("local:lead", "person", "acme", "person:lead", ("finance",))
     first = read.listeners[0]

@@ -19,6 +19,13 @@ WORD = re.compile(r"[a-z_]{0,32}")
 NAME = re.compile(r"[^\s\x00-\x1f\x7f]{0,512}")  # an identifier: no white space, so no sentence
 NUMBER, FLAG, CODES, FENCE, STAGES, TARGET, NAMES, PAIRS = range(8)
 
+_DECISION = {
+    **dict.fromkeys(("policy_revision", "decision_id"), NAME),
+    **dict.fromkeys(("input_sha256", "input_payload"), DIGEST),
+    "policy_engine": WORD,
+    "policy_us": NUMBER,
+    "reasons": CODES,
+}
 _DENIAL = {"code": CODE, "policy_revision": NAME, "reasons": CODES}
 _KEY = {"kid": NAME, "role": WORD, "publicKey": DIGEST, "fromIndex": NUMBER, "keysetSha256": DIGEST}
 _OPERATOR = {"finding": WORD, "operator": NAME, "owner": NAME, "reason_sha256": DIGEST}
@@ -26,12 +33,13 @@ _OPERATOR = {"finding": WORD, "operator": NAME, "owner": NAME, "reason_sha256": 
 BODIES: Mapping[RecordType, Mapping[str, Any]] = {
     RecordType.PROPOSED: {
         **dict.fromkeys(("action_id", "agent", "requester", "owner", "environment", "operation", "upstream"), NAME),
-        **dict.fromkeys(("origin", "tool", "tool_version", "decision_id", "trace_id", "policy_revision"), NAME),
+        **_DECISION,
+        **dict.fromkeys(("origin", "tool", "tool_version", "trace_id"), NAME),
         **dict.fromkeys(("definition_sha256", "contract_sha256", "twin", "fingerprint", "caller_key"), DIGEST),
-        **dict.fromkeys(("action_sha256", "call_sha256", "reasons_sha256", "input_sha256", "place_sha256"), DIGEST),
-        **dict.fromkeys(("risk_tier", "effect", "policy_engine"), WORD),
+        **dict.fromkeys(("action_sha256", "call_sha256", "reasons_sha256", "place_sha256"), DIGEST),
+        **dict.fromkeys(("risk_tier", "effect"), WORD),
         **dict.fromkeys(("observe_until", "not_after"), TIME),
-        **dict.fromkeys(("contract_version", "policy_us"), NUMBER),
+        "contract_version": NUMBER,
         "target": TARGET,
     },
     RecordType.APPROVAL_REQUESTED: {
@@ -48,6 +56,7 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
     },
     RecordType.APPROVAL_REVOKED: {"approval_id": NAME},
     RecordType.CALL_REFUSED: {
+        **_DECISION,  # of stage 8 alone
         **dict.fromkeys(("principal", "method", "refers_to"), NAME),
         "reason": CODE,
         "message_sha256": DIGEST,
@@ -56,13 +65,13 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
     RecordType.EXPIRED: _DENIAL,
     RecordType.CANCELLED: _DENIAL,
     RecordType.CLAIMED: {
-        **dict.fromkeys(("holder", "approval_id", "target_version", "policy_revision", "decision_id"), NAME),
-        **dict.fromkeys(("effect_key", "snapshot_sha256", "input_sha256"), DIGEST),
+        **_DECISION,
+        **dict.fromkeys(("holder", "approval_id", "target_version"), NAME),
+        **dict.fromkeys(("effect_key", "snapshot_sha256"), DIGEST),
         "again": FLAG,
         "fence": FENCE,
         "lease_ttl_seconds": NUMBER,
         "deadline_at": TIME,
-        "reasons": CODES,
     },
     RecordType.SENT: {"fence": FENCE, "boot": NAME, "effect_key": DIGEST},
     RecordType.ATTEMPT_OUTCOME: {
@@ -76,16 +85,14 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
     RecordType.OPERATION_ACCEPTED: {"operation": NAME},
     RecordType.RECONCILED: {"finding": WORD, "by": WORD, "read_sha256": DIGEST, "code": CODE},
     RecordType.VERIFIED: {
+        **_DECISION,
         **dict.fromkeys(("verdict", "source", "class"), WORD),
-        **dict.fromkeys(("policy_revision", "decision_id"), NAME),
         "read_sha256": DIGEST,
         "code": CODE,
-        "reasons": CODES,
     },
     RecordType.RECOVERY_PLANNED: {
-        **dict.fromkeys(("policy_revision", "decision_id"), NAME),
+        **_DECISION,
         **dict.fromkeys(("recovery", "class", "refused"), WORD),
-        "reasons": CODES,
     },
     RecordType.HELD: {"code": CODE, "keep_lock": FLAG},
     RecordType.RESOLVED: _OPERATOR,
@@ -97,7 +104,12 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
         "outcome_unknown": FLAG,
     },
     RecordType.DISPOSITION: {**_OPERATOR, "kind": WORD, "class": WORD, "disposition_sha256": DIGEST},
-    RecordType.POLICY_ACTIVATED: {"revision": NAME, "engine": WORD, "tests": NUMBER, "bundle_sha256": DIGEST},
+    RecordType.POLICY_ACTIVATED: {
+        **dict.fromkeys(("revision", "bundle_revision", "signer", "signature_scope"), NAME),
+        "engine": WORD,
+        "tests": NUMBER,
+        "bundle_sha256": DIGEST,
+    },
     RecordType.POLICY_REFUSED: {"revision": NAME, "faults": NUMBER},
     RecordType.CONTRACT_ACTIVATED: {
         "operation": NAME,
@@ -115,19 +127,22 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
     RecordType.KEY_ADDED: _KEY,
     RecordType.KEY_RETIRED: {**_KEY, "toIndex": NUMBER},
     RecordType.KEY_REVOKED: {**_KEY, "toIndex": NUMBER},
+    RecordType.STORE_PRUNED: {"what": WORD, "before_index": NUMBER, "older_than": TIME, "count": NUMBER},
     RecordType.DAEMON_STARTED: {"incarnation": NUMBER, "instance": NAME, "version": NAME, "after_clean_stop": FLAG},
     RecordType.DAEMON_STOPPED: {"incarnation": NUMBER},
 }
 """Every field of every record that is written today, and what it may hold."""
 
 OPTIONAL = frozenset({"stages", "refused", "toIndex", "refers_to", "message_sha256"})
+OF_STAGE_8 = frozenset(_DECISION)
 
 
 def faults(record: Record) -> list[str]:
     """What in a record's body is missing, surplus, or something else than its kind: free text above all."""
     fields = {**BODIES[record.type], "stages": STAGES}
     found = [f"{name} is surplus" for name in record.body.keys() - fields.keys()]
-    found += [f"{name} is missing" for name in fields.keys() - record.body.keys() - OPTIONAL]
+    optional = OPTIONAL | (OF_STAGE_8 if record.type is RecordType.CALL_REFUSED and record.stage != 8 else set())
+    found += [f"{name} is missing" for name in fields.keys() - record.body.keys() - optional]
     found += [f"{name} is {value!r}" for name, value in record.body.items() if not _is(fields.get(name), value)]
     return [f"{record.type}: {fault}" for fault in sorted(found)]
 

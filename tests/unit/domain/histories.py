@@ -24,6 +24,19 @@ def hexdigest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def decision(decision_id: str, *reasons: str) -> dict[str, Any]:
+    """The fields that every record of a decision has."""
+    return {
+        "policy_engine": "embedded",
+        "policy_revision": hexdigest("policy"),
+        "decision_id": decision_id,
+        "input_sha256": hexdigest("input"),
+        "input_payload": hexdigest(f"kept input of {decision_id}"),
+        "policy_us": 800,
+        "reasons": list(reasons),
+    }
+
+
 class Ledger:
     """Leaves and rows. Rows go through JSON, as they do on disk; ``versions`` are the records that wrote them last."""
 
@@ -150,11 +163,7 @@ class Records:
             effect=effect,
             observe_until="",
             not_after=rfc3339(START + dt.timedelta(hours=1)),
-            policy_engine="embedded",
-            policy_revision=hexdigest("policy"),
-            decision_id="dec_1",
-            input_sha256=hexdigest("input"),
-            policy_us=800,
+            **decision("dec_1", "REVIEW"),
             trace_id="0" * 32,
         )
 
@@ -220,10 +229,7 @@ class Records:
             "snapshot_sha256": hexdigest("snapshot"),
             "target_version": "7",
             "deadline_at": rfc3339(START + dt.timedelta(minutes=5)),
-            "policy_revision": hexdigest("policy"),
-            "decision_id": "dec_2",
-            "input_sha256": hexdigest("input"),
-            "reasons": ["STANDS"],
+            **decision("dec_2", "STANDS"),
         }
         return self.make(RecordType.CLAIMED, 9, **{**body, **changes})
 
@@ -268,9 +274,7 @@ class Records:
             source="authoritative_read",
             read_sha256=hexdigest("read"),
             code="",
-            policy_revision=hexdigest("policy"),
-            decision_id="dec_3",
-            reasons=[],
+            **decision("dec_3"),
         )
 
     def planned(self, recovery: str = "manual", class_: str = "unknown_outcome") -> Record:
@@ -280,9 +284,7 @@ class Records:
             15,
             **{"class": class_},
             recovery=recovery,
-            policy_revision=hexdigest("policy"),
-            decision_id="dec_4",
-            reasons=["OUTCOME_UNKNOWN"],
+            **decision("dec_4", "OUTCOME_UNKNOWN"),
         )
 
     def held(self, *, keep_lock: bool = True) -> Record:
@@ -352,6 +354,9 @@ def configured(type_: RecordType, name: str) -> Record:
             "engine": "embedded",
             "tests": 3,
             "bundle_sha256": hexdigest(name),
+            "bundle_revision": "v12",
+            "signer": "release-2026",
+            "signature_scope": "",
         },
         RecordType.POLICY_REFUSED: {"revision": name, "faults": 2},
         RecordType.CONTRACT_ACTIVATED: {
@@ -377,5 +382,6 @@ def configured(type_: RecordType, name: str) -> Record:
             "after_clean_stop": True,
         },
         RecordType.DAEMON_STOPPED: {"incarnation": 1},
+        RecordType.STORE_PRUNED: {"what": name, "before_index": 7, "older_than": rfc3339(START), "count": 2},
     }
     return Record(type_, rfc3339(START), body=bodies[type_])

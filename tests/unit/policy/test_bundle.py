@@ -9,6 +9,7 @@ import pytest
 
 from kblockd.policy import bundle
 from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.policy.files import MAX_BYTES
 
 MODULE = "package a\n"
 
@@ -40,7 +41,12 @@ def test_text_beside_the_policies_is_not_part_of_the_revision(tmp_path: Path) ->
 
 
 def test_missing_folder(tmp_path: Path) -> None:
-    assert "no .rego file" in refusal(tmp_path / "nowhere").message
+    assert "No such file" in refusal(tmp_path / "nowhere").message
+
+
+def test_folder_without_policies(tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text("{}")
+    assert "no .rego file" in refusal(tmp_path).message
 
 
 @pytest.mark.parametrize(
@@ -68,15 +74,14 @@ def test_broken_file_is_named(tmp_path: Path, name: str, content: bytes, message
     assert fault.next_step
 
 
-def test_two_documents_or_one_below(tmp_path: Path) -> None:
+def test_documents_of_a_folder_hang_where_opa_hangs_them(tmp_path: Path) -> None:
     (tmp_path / "a.rego").write_text(MODULE)
-    (tmp_path / "data.json").write_text("{}")
-    (tmp_path / "data.yaml").write_text("{}")
-    assert refusal(tmp_path).file == "data.yaml"
-    (tmp_path / "data.yaml").unlink()
+    (tmp_path / "data.json").write_text('{"sub": {"x": 1}}')
     (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "data.json").write_text("{}")
-    assert refusal(tmp_path).file == "sub/data.json"
+    (tmp_path / "sub" / "data.yaml").write_text("y: 2")
+    assert bundle.read(tmp_path).data == {"sub": {"x": 1, "y": 2}}
+    (tmp_path / "sub" / "data.yaml").write_text("x: 2")
+    assert refusal(tmp_path).file == "sub/data.yaml"
 
 
 def test_folder_named_like_a_policy(tmp_path: Path) -> None:
@@ -101,15 +106,15 @@ def test_hidden_names_are_passed_over(tmp_path: Path) -> None:
 def test_file_that_must_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.rego").write_text(MODULE)
 
-    def denied(_: Path) -> bytes:
+    def denied(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", denied)
+    monkeypatch.setattr(os, "open", denied)
     assert "Permission denied" in refusal(tmp_path).message
 
 
 def test_too_much(tmp_path: Path) -> None:
-    (tmp_path / "a.rego").write_text("#" * (bundle.MAX_BYTES + 1))
+    (tmp_path / "a.rego").write_text("#" * (MAX_BYTES + 1))
     assert "bytes" in refusal(tmp_path).message
 
 

@@ -43,6 +43,7 @@ REFUSALS = {
     "too many arguments": ("x if {\n\tfalse\n\tcount(1, 2, 3)\n}", 7, "count takes 1"),
     "too few arguments": ("x if {\n\tfalse\n\tf(1)\n}\n\nf(a, b) if a == b", 7, "f takes 2"),
     "shadowed builtin": ("count(a) := a", 5, "the name of a builtin"),
+    "rule named internal": ('internal if input.a in ["x"]', 5, "internal is a name of OPA's own"),
     "two defaults": ("default x := 1\n\ndefault x := 2", 5, "has 2 defaults"),
     "walk by assignment": ("x if {\n\t[p, v] := walk(input)\n\tp == v\n}", 6, "walk"),
     "sprintf verb": ('x := sprintf("%5.2f", [1.5])', 5, "sprintf %5"),

@@ -194,6 +194,10 @@ async def test_recovery_repeats_only_what_provably_was_not_done(
         ("person", ["operator"], "LedgerService/GetReceipt", ["acme"], ["*"]),
         ("person", ["auditor"], "LedgerService/Read", ["acme"], ["*"]),
         ("person", ["auditor"], "ExecutionService/Execute", [], []),
+        ("person", ["auditor"], "PolicyService/Evaluate", ["acme"], ["*"]),
+        ("person", ["operator"], "PolicyService/Explain", ["acme"], ["*"]),
+        ("person", ["finance"], "PolicyService/Evaluate", [], []),
+        ("agent", [], "PolicyService/GetStatus", [], []),
     ],
 )
 async def test_authz_filters_rows(

@@ -21,6 +21,8 @@ from kblockd.ledger.checkpoint import TreeHead
 from kblockd.ledger.ledger import Entry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
 from kblockd.policy.engine import Decision, PolicyFailure, PolicyStatus
+from kblockd.policy.explain import Explanation
+from kblockd.policy.fired import Rule
 from kblockd.rpc.identity import UnixListener
 from kblockd.rpc.server import RpcServer
 from kblockd.telemetry.exporter import NullExport
@@ -269,6 +271,31 @@ class FakeLedger:
         return [e for e in self.entries if records.read(e.leaf).execution == prefixes[0][1]]
 
 
+class FakePolicies:
+    """Answers as the fake engine does; explains with one rule."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self.engine = engine
+
+    def status(self) -> PolicyStatus:
+        return self.engine.status()
+
+    async def activation(self) -> tuple[int, dict[str, Any]] | None:
+        at = "2026-11-29T12:00:00.000000Z"
+        return 4, {"revision": self.engine.revision, "at": at, "tests": 3, "bundle_sha256": HEX, "signer": "release"}
+
+    async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
+        return await self.engine.evaluate(entrypoint, document)
+
+    async def explain(self, entrypoint: str, document: Mapping[str, Any]) -> Explanation:
+        rules = (Rule("authz.rego", 7, 1, "kblock.authz.result", "default"),)
+        try:
+            decision = await self.engine.evaluate(entrypoint, document)
+        except PolicyFailure as failure:
+            return Explanation(entrypoint, self.engine.revision, None, failure, None, rules)
+        return Explanation(entrypoint, self.engine.revision, decision, None, decision.result, rules)
+
+
 @dataclass
 class Daemon:
     """The fakes, the server in front of them, and one target a principal."""
@@ -286,8 +313,9 @@ class Daemon:
         ]
         tracing = Tracing(Sampling(0), NullExport(), ids)
         self.server = RpcServer(
-            listeners, self.executions, self.approvals, self.ledger, self.engine, FakeClock(), ids, tracing
-        )
+            listeners, self.executions, self.approvals, self.ledger, self.engine, FakeClock(), ids, tracing,
+            policies=FakePolicies(self.engine),
+        )  # fmt: skip
 
     def target(self, name: str = "agent") -> str:
         return f"unix:{self.folder}/{name}.sock"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy.bundle import Bundle
+from kblockd.policy.bundle import Bundle, Origin
 from kblockd.policy.opa import revisions
 from kblockd.policy.opa.revisions import MAX_NOTES, RevisionsUnreadable
 from kblockd.policy.opa.tarball import build
+from kblockd.policy.signatures import Signature
 
 AT = "2026-11-29T10:00:00.000000Z"
 TEXTS = {
@@ -53,6 +54,15 @@ def test_notes_are_read_back_newest_last(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_note_of_a_signed_bundle_says_who_signed_it(tmp_path: Path) -> None:
+    file = tmp_path / "revisions.jsonl"
+    signed = Bundle.of({"a.rego": "1", ".manifest": '{"revision": "v 12"}'}, Signature("release", "decide", "a.b.c"))
+    revisions.note(file, signed, AT)
+    found = revisions.read(file)[signed.revision]
+    assert found.origin == signed.origin == Origin("v 12", "release", "decide")
+    assert json.loads(found.to_json())["signer"] == "release"
+
+
 def test_only_the_newest_notes_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "revisions.jsonl"
     rows = [{"revision": f"{number:064x}", "tests": 1, "at": AT} for number in range(MAX_NOTES)]
@@ -71,6 +81,9 @@ def test_only_the_newest_notes_are_kept(tmp_path: Path) -> None:
         *(json.dumps({"revision": "a" * 64, "tests": tests, "at": AT}) for tests in (True, "1", None)),
         *(json.dumps({"revision": revision, "tests": 1, "at": AT}) for revision in ("A" * 64, "a" * 63, 1)),
         json.dumps({"revision": "a" * 64, "tests": 1, "at": AT, "more": 1}),
+        json.dumps({"revision": "a" * 64, "tests": 1, "at": AT, "more": "x"}),
+        json.dumps({"revision": "a" * 64, "tests": 1, "at": AT, "signer": 1}),
+        json.dumps({"revision": "a" * 64, "tests": 1}),
     ],
 )
 def test_file_that_is_not_what_check_writes_passes_nothing(tmp_path: Path, line: str) -> None:

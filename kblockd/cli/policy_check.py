@@ -1,0 +1,134 @@
+"""``kblockd policy check|schema``."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kblockd import decision_point
+from kblockd.cli.exits import ERROR, guarded
+from kblockd.cli.output import emit, is_json, json_option, plain
+from kblockd.cli.policy_source import Choice, source_options
+from kblockd.config import PolicySettings
+from kblockd.domain.clock import rfc3339
+from kblockd.policy.bundle import Bundle
+from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.policy.opa.tarball import build
+from kblockd.policy.review.findings import Finding
+from kblockd.policy.reviewer import SCHEMA_FILE, schema_text
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """``bundle`` is None when it may not come into force: then ``faults`` say why."""
+
+    revision: str
+    bundle: Bundle | None
+    faults: Sequence[Fault]
+    findings: Sequence[Finding]
+
+    def passes(self, *, strict: bool) -> bool:
+        """Nothing is refused, no finding is an error, and with ``strict`` none is a warning."""
+        stops = ("error", "warning") if strict else ("error",)
+        return self.bundle is not None and not any(finding.level in stops for finding in self.findings)
+
+
+@click.command(short_help="Lints, compiles, tests and reviews a policy bundle.")
+@source_options
+@json_option
+@click.option("--strict", is_flag=True, help="Warnings fail, too.")
+@click.option(
+    "--bundle",
+    "tarball",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the bundle (.tar.gz) for an OPA that somebody else runs.",
+)
+@guarded
+def check(choice: Choice, strict: bool, tarball: Path | None) -> None:
+    """Checks the configured bundle, or the folder or .tar.gz at PATH; activates nothing.
+
+    First what a reload would refuse: syntax, the linter, the five entry points and their types, the bundle's tests.
+    Then a review. Errors: annotations that name no schema, references to keys that the input never has. Warnings:
+    packages that nothing uses, rules that allow more than they seem to.
+
+    For a remote OPA it notes that the revision passed, in the file that policy.opa.revisions names.
+    """
+    settings = choice.settings()
+    found = asyncio.run(_check(settings, choice.read(settings)))
+    noted = None
+    if found.bundle and found.passes(strict=strict):
+        if tarball:
+            tarball.write_bytes(build(found.bundle))
+        noted = decision_point.note(settings, found.bundle, rfc3339(dt.datetime.now(dt.UTC)))
+    if is_json():
+        emit(_document(found, noted))
+    else:
+        _say(found, noted)
+    sys.exit(0 if found.passes(strict=strict) else ERROR)
+
+
+@click.command(short_help="Writes the JSON schema of the input.")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), required=False)
+@guarded
+def schema(folder: Path | None) -> None:
+    """Writes the schema of `input` as FOLDER/input.json, or to standard output.
+
+    In policies it is `schemas: [{input: schema.input}]`; OPA finds it with `opa check --schema FOLDER POLICIES`. Write
+    is_null(input.approval) there: OPA's type check refuses `== null`.
+    """
+    if folder is None:
+        click.echo(schema_text(), nl=False)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SCHEMA_FILE).write_text(schema_text())
+    click.echo(plain(f"{folder / SCHEMA_FILE}: use it with `opa check --schema {folder} POLICIES`"))
+
+
+async def _check(settings: PolicySettings, bundle: Bundle) -> _Checked:
+    """The review also runs over what is refused: it may say why."""
+    passed: Bundle | None = None
+    faults: Sequence[Fault] = ()
+    try:
+        passed = await decision_point.check(settings, bundle)
+    except PolicyRefused as refused:
+        faults = refused.faults
+    findings = await decision_point.review(settings, bundle)
+    if passed is None:  # what could not be reviewed was refused already
+        findings = tuple(finding for finding in findings if finding.level != "note")
+    return _Checked(bundle.revision, passed, faults, findings)
+
+
+def _document(found: _Checked, noted: Path | None) -> dict[str, Any]:
+    return {
+        "revision": found.revision,
+        "tests": found.bundle.tests if found.bundle else 0,
+        "accepted": found.bundle is not None,
+        "noted": str(noted or ""),
+        "faults": [fault.to_json() for fault in found.faults],
+        "findings": [finding.to_json() for finding in found.findings],
+    }
+
+
+def _say(found: _Checked, noted: Path | None) -> None:
+    for line in (*found.faults, *found.findings):
+        click.echo(plain(str(line)), err=True)
+    counted = _counted(found.findings)
+    if found.bundle is None:
+        click.echo(f"revision {found.revision} would be refused{counted}", err=True)
+        return
+    click.echo(f"revision {found.revision}, {found.bundle.tests} tests passed{counted}")
+    if noted:
+        click.echo(plain(f"noted in {noted}: the remote OPA may serve it"))
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    levels = [finding.level for finding in findings]
+    counts = [(levels.count(level), level) for level in ("error", "warning", "note")]
+    return "".join(f", {count} {level}{'s' if count > 1 else ''}" for count, level in counts if count)

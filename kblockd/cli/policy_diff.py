@@ -1,0 +1,193 @@
+"""``kblockd policy diff``: which recorded decisions would change under another bundle."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from kblockd import decision_point
+from kblockd.cli.exits import OK, UNFINISHED, guarded
+from kblockd.cli.options import config_option
+from kblockd.cli.output import emit, is_json, json_option, plain
+from kblockd.config import PolicySettings, load
+from kblockd.config.configuration import RemoteOpa, SupervisedOpa
+from kblockd.policy.bundle import Bundle
+from kblockd.policy.diff import Change, Compared, Tally, diff
+from kblockd.policy.engine import PolicyEngine
+from kblockd.policy.loading import LoadingEngine
+from kblockd.policy.verdicts import Verdict
+from kblockd.store.database import View, look
+from kblockd.store.protocol import StoreRefused, Unreadable
+from kblockd.system import RandomIds, SystemClock
+
+CHANGED: Final = 6
+RECORDED: Final = "recorded"
+LOOKS: Final = 3
+PAUSE_SECONDS: Final = 0.5
+EVALUATE_SECONDS: Final = 5.0
+"""For one question: this machine may be slower than the one that decides, and a time-out here is no finding."""
+
+
+@dataclass(slots=True)
+class _Found:
+    sides: dict[str, str]
+    tally: Tally = field(default_factory=Tally)
+    changed: list[dict[str, Any]] = field(default_factory=list)
+
+
+@click.command("diff", short_help="Lists the recorded decisions that a bundle would change.")
+@click.argument("old")
+@click.argument("new", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--data-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Another data directory than the configured one: a backup.",
+)
+@config_option
+@json_option
+@guarded
+def diff_(old: str, new: Path, data_dir: Path | None, config: Path) -> None:
+    """Replays the decisions on record by the bundles OLD and NEW (folders or .tar.gz), and lists each that would
+    change. OLD may be the word "recorded": what was decided then.
+
+    Only reads, beside a running daemon too. Exits with 0 when every decision was replayed and stays, 6 when any would
+    change, 3 when none does but some could not be replayed (their inputs were erased, or never kept).
+    """
+    configuration = load(config, check_pins=False)
+    policy = configuration.policy
+    bundles = [None if old == RECORDED else decision_point.draft(policy, Path(old)), decision_point.draft(policy, new)]
+    with _looking((data_dir or configuration.data_dir) / "store") as view:
+        found = asyncio.run(_diff(configuration.policy, bundles, view))
+    _print(found)
+    decisions = found.tally.decisions
+    if decisions[Change.CHANGED]:
+        sys.exit(CHANGED)
+    sys.exit(UNFINISHED if decisions[Change.NOT_REPLAYABLE] else OK)
+
+
+@contextmanager
+def _looking(store: Path) -> Iterator[View]:
+    """A look is of one moment; only while it is being opened can a running daemon take a file away."""
+    with ExitStack() as stack:
+        for left in reversed(range(LOOKS)):
+            try:
+                view = stack.enter_context(look(store))
+                break
+            except StoreRefused:
+                if left == 0 or not store.is_dir():
+                    raise
+                time.sleep(PAUSE_SECONDS)
+        try:
+            yield view
+        except Unreadable as error:
+            raise StoreRefused(
+                f"{store} cannot be read: {error}. Next step: stop the daemon and run `kblockd ledger verify`, or name "
+                "a backup with --data-dir."
+            ) from None
+
+
+async def _diff(settings: PolicySettings, bundles: list[Bundle | None], view: View) -> _Found:
+    old, new = bundles
+    assert new is not None  # noqa: S101  # only OLD may be what is on record
+    found = _Found({"old": old.revision if old else RECORDED, "new": new.revision})
+    async with _engine(settings, old) as before, _engine(settings, new) as after:
+        assert after is not None  # noqa: S101  # as above
+        async for compared in diff(view, before, after, _progress(view.size())):
+            found.tally.add(compared)
+            if compared.change is Change.CHANGED:
+                _tell(found, compared)
+    return found
+
+
+@asynccontextmanager
+async def _engine(settings: PolicySettings, bundle: Bundle | None) -> AsyncIterator[PolicyEngine | None]:
+    """One that answers by a checked bundle and nothing else, apart from the daemon's; None for what is on record."""
+    if bundle is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
+        own = _own(settings, Path(folder))
+        checked = await decision_point.check(own, bundle)
+        engine, _ = decision_point.open_engine(own, SystemClock(None), RandomIds())
+        assert isinstance(engine, LoadingEngine)  # noqa: S101  # never a remote one, see _own
+        try:
+            await engine.activate(checked)
+            yield engine
+        finally:
+            await engine.close()
+
+
+def _own(settings: PolicySettings, folder: Path) -> PolicySettings:
+    """The configured engine; in the place of a remote OPA one of our own, or the embedded engine without a binary."""
+    opa = settings.opa
+    command = opa.command if isinstance(opa, RemoteOpa | SupervisedOpa) else None
+    own = SupervisedOpa(command, folder) if command else None
+    return replace(settings, opa=own, evaluate_timeout_seconds=EVALUATE_SECONDS)
+
+
+def _progress(size: int) -> Callable[[int], None]:
+    def tell(index: int) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r{index + 1} of {size} records", nl=False, err=True)
+
+    return tell
+
+
+def _tell(found: _Found, compared: Compared) -> None:
+    """At once as text, with everything else as JSON."""
+    recorded, old, new = compared.recorded, compared.old, compared.new
+    assert old is not None and new is not None  # noqa: S101, PT018  # a change has both
+    if is_json():
+        found.changed.append(
+            {
+                "index": recorded.index,
+                "at": recorded.at,
+                "execution_id": recorded.execution,
+                "entrypoint": recorded.entrypoint,
+                "decision_id": recorded.decision_id,
+                "revision": recorded.revision,
+                "old": _document(old),
+                "new": _document(new),
+            }
+        )
+        return
+    click.echo(plain(f"{recorded.execution} {recorded.entrypoint}: {_text(old)} -> {_text(new)}"))
+
+
+def _text(verdict: Verdict) -> str:
+    return f"{verdict} [{','.join(verdict.codes)}]"
+
+
+def _document(verdict: Verdict) -> dict[str, Any]:
+    return {**verdict.said, "reasons": list(verdict.codes)}
+
+
+def _print(found: _Found) -> None:
+    tally = found.tally
+    counts = {str(change): tally.decisions[change] for change in Change}
+    missing = {str(why): number for why, number in sorted(tally.missing.items())}
+    if is_json():
+        executions = sorted(tally.executions)
+        emit(
+            {**found.sides, "decisions": counts, "missing": missing, "changed": found.changed, "executions": executions}
+        )
+        return
+    if sys.stderr.isatty():
+        click.echo("", err=True)
+    click.echo(plain(f"old {found.sides['old']}, new {found.sides['new']}"))
+    click.echo(
+        f"{counts[Change.CHANGED]} decisions of {len(tally.executions)} executions would change, "
+        f"{counts[Change.UNCHANGED]} would not, {counts[Change.OTHER_REASONS]} only for other reasons, "
+        f"{counts[Change.NOT_REPLAYABLE]} cannot be replayed"
+    )
+    for why, number in missing.items():
+        click.echo(f"  {number} {why}")

@@ -1,0 +1,83 @@
+"""``kblockd policy eval``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from typing import IO, Any, Final
+
+import click
+
+from kblockd import decision_point
+from kblockd.cli.exits import ERROR, guarded
+from kblockd.cli.output import emit, is_json, json_option, plain
+from kblockd.cli.policy_source import Choice, source_options
+from kblockd.domain.canonical import MAX_BYTES, NotCanonical, parse
+from kblockd.policy.entrypoints import ENTRYPOINTS
+from kblockd.policy.explain import Explanation
+from kblockd.system import RandomIds, SystemClock
+
+SHORT: Final[Mapping[str, str]] = {entrypoint.split("/")[1]: entrypoint for entrypoint in ENTRYPOINTS}
+
+
+@click.command("eval", short_help="Decides one input, and says which rules fired.")
+@source_options
+@json_option
+@click.option("--entrypoint", "-e", type=click.Choice([*SHORT]), default="decision", show_default=True)
+@click.option("--input", "-i", "document", type=click.File("rb"), default="-", help="A JSON file; - is standard input.")
+@guarded
+def eval_(choice: Choice, entrypoint: str, document: IO[bytes]) -> None:
+    """Asks the configured bundle, or the folder or .tar.gz at PATH, as the daemon would ask it; nothing is executed.
+
+    The answer comes from a throw-away process: a running daemon is neither needed nor disturbed. Exits with 1 when
+    there is no decision, which the daemon takes for a denial.
+    """
+    given = _read(document)
+    settings = choice.settings()
+    bundle = choice.read(settings)
+    found = asyncio.run(
+        decision_point.explain(settings, bundle, SHORT[entrypoint], given, SystemClock(), RandomIds(), quoting=True)
+    )
+    if is_json():
+        emit(_document(found, engine="opa" if settings.opa else "embedded"))
+    else:
+        _say(found)
+    sys.exit(0 if found.decision else ERROR)
+
+
+def _read(document: IO[bytes]) -> Mapping[str, Any]:
+    try:
+        given: Mapping[str, Any] = parse(document.read(MAX_BYTES + 1))
+    except NotCanonical as error:
+        name = getattr(document, "name", "-")
+        raise ValueError(f"{name}: not an input: {error}; give one JSON object (`kblockd policy schema`)") from None
+    return given
+
+
+def _document(found: Explanation, *, engine: str) -> dict[str, Any]:
+    decision = found.decision
+    return {
+        "entrypoint": found.entrypoint,
+        "revision": found.revision,
+        "engine": engine,
+        "input_sha256": decision.input_sha256 if decision else "",
+        "result": decision.result if decision else None,
+        "reason": str(found.reason or ""),
+        "message": found.failure.message if found.failure else "",
+        "value": found.value,
+        "rules": [rule.to_json() for rule in found.rules],
+    }
+
+
+def _say(found: Explanation) -> None:
+    if found.decision:
+        click.echo(json.dumps(found.decision.result, indent=2, sort_keys=True))
+        click.echo(f"engine {found.decision.engine}, revision {found.revision}")
+    else:
+        message = found.failure.message if found.failure else "no answer"
+        click.echo(plain(f"{found.reason}: {message}; the daemon denies"), err=True)
+    click.echo("rules that fired:" if found.rules else "no rule fired")
+    for rule in found.rules:
+        click.echo(plain(f"  {rule}"))

@@ -1,0 +1,97 @@
+"""Which bundle a ``kblockd policy`` command looks at, and with which engine."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from kblockd import decision_point
+from kblockd.cli.options import config_option
+from kblockd.config import PolicySettings, load
+from kblockd.config.configuration import RemoteOpa, SupervisedOpa
+from kblockd.policy.bundle import Bundle
+from kblockd.policy.signatures import Trust, Unsigned
+
+F = TypeVar("F", bound=Callable[..., Any])
+ENGINES: Final = ("embedded", "opa")
+_SECONDS: Final = 5.0
+_MEMORY_MIB: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the shared options say; ``path`` and ``engine`` are None for those of the configuration."""
+
+    path: Path | None
+    config: Path
+    engine: str | None
+    program: Path | None
+
+    def settings(self) -> PolicySettings:
+        """Of the configuration; without one (a PATH on a developer's machine) nothing needs to be signed.
+
+        Raises ``ConfigurationError``, or ``click.UsageError`` for an engine that is not there.
+        """
+        return self._with_engine(load(self.config, check_pins=False).policy if self._configured() else self._plain())
+
+    def read(self, settings: PolicySettings) -> Bundle:
+        """The bundle, verified as the settings say; raises ``PolicyRefused``."""
+        return decision_point.read(settings, self.path)
+
+    def _configured(self) -> bool:
+        source = click.get_current_context().get_parameter_source("config")
+        return self.path is None or source is not ParameterSource.DEFAULT or self.config.exists()
+
+    def _plain(self) -> PolicySettings:
+        trust = Trust({}, "", Unsigned.ANYTHING)
+        return PolicySettings(None, self.path or Path(), trust, _SECONDS, 1, _MEMORY_MIB)
+
+    def _with_engine(self, settings: PolicySettings) -> PolicySettings:
+        if self.engine == "embedded":
+            return replace(settings, opa=None)
+        if self.engine is None and self.program is None:
+            return settings
+        program = self.program or (settings.opa.command if settings.opa else None)
+        if program is None:
+            raise click.UsageError("--engine opa needs an OPA binary: give --opa PROGRAM, or policy.opa.command")
+        if isinstance(settings.opa, RemoteOpa):
+            return replace(settings, opa=replace(settings.opa, command=program))
+        return replace(settings, opa=SupervisedOpa(program, Path()))
+
+
+def source_options(command: F) -> F:
+    """``[PATH] --config --engine --opa``, handed over as ``choice``."""
+
+    @functools.wraps(command)
+    def chosen(
+        *args: Any, path: Path | None, config: Path, engine: str | None, program: Path | None, **kwargs: Any
+    ) -> Any:
+        return command(*args, choice=Choice(path, config, engine, program), **kwargs)
+
+    decorated: Any = chosen
+    for add in (
+        click.option(
+            "--opa",
+            "program",
+            type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+            envvar="KBLOCKD_OPA",
+            help="The OPA binary [KBLOCKD_OPA]; without it policy.opa.command.",
+        ),
+        click.option("--engine", type=click.Choice(ENGINES), help="Another engine than the configured one."),
+        config_option,
+        click.argument("path", type=click.Path(exists=True, path_type=Path), required=False),
+    ):
+        decorated = add(decorated)
+    return decorated  # type: ignore[no-any-return]  # click's decorators keep the type
+
+
+def checked(settings: PolicySettings) -> Bundle:
+    """The configured bundle after every check that a reload makes; raises ``PolicyRefused``."""
+    return asyncio.run(decision_point.check(settings, decision_point.read(settings)))

@@ -1,0 +1,129 @@
+"""PolicyService as values: what the policy in force answers, by which rules, and where it came from."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kblockd._proto.kblock.v1 import policy_service_pb2 as pb
+from kblockd.client.exchanges import Exchange
+from kblockd.domain.canonical import canonical, reparse
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAnswer:
+    """What an entry point says of one input; it binds nobody and is in no record."""
+
+    result: Mapping[str, Any]
+    engine: str
+    revision: str
+    decision_id: str
+    input_sha256: str
+    took_microseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRule:
+    """A rule that fired. ``kind``: rule, else, default or value (without a condition)."""
+
+    file: str
+    line: int
+    column: int
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyExplanation:
+    """``answer`` is None when there is none: ``failure`` (POLICY_UNDEFINED, …) says why the daemon would deny."""
+
+    answer: PolicyAnswer | None
+    failure: str
+    failure_message: str
+    rules: tuple[PolicyRule, ...]
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyActivation:
+    """How the policy in force came into force; ``signer`` is empty when nobody vouches for it."""
+
+    revision: str
+    since: dt.datetime
+    ledger_index: int
+    tests: int
+    bundle_sha256: str
+    bundle_revision: str
+    signer: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInForce:
+    """``last_error`` says why the newest bundle was refused, empty while it is in force."""
+
+    engine: str
+    revision: str
+    ready: bool
+    last_error: str
+    activation: PolicyActivation | None
+
+
+def evaluate(entrypoint: str, document: Mapping[str, Any]) -> Exchange[PolicyAnswer]:
+    """Raises ``NotCanonical`` (a ValueError) for an input without a canonical form."""
+    request = pb.PolicyServiceEvaluateRequest(entrypoint=entrypoint, input_json=canonical(dict(document)))
+
+    def read(response: pb.PolicyServiceEvaluateResponse) -> PolicyAnswer:
+        return _answer(response.decision)
+
+    return Exchange(_path("Evaluate"), request, pb.PolicyServiceEvaluateResponse, read)
+
+
+def explain(entrypoint: str, document: Mapping[str, Any]) -> Exchange[PolicyExplanation]:
+    """As ``evaluate``."""
+    request = pb.PolicyServiceExplainRequest(entrypoint=entrypoint, input_json=canonical(dict(document)))
+
+    def read(response: pb.PolicyServiceExplainResponse) -> PolicyExplanation:
+        answer = _answer(response.decision) if response.HasField("decision") else None
+        rules = tuple(PolicyRule(r.file, r.line, r.column, r.name, r.kind) for r in response.rules)
+        return PolicyExplanation(answer, response.failure, response.failure_message, rules, response.revision)
+
+    return Exchange(_path("Explain"), request, pb.PolicyServiceExplainResponse, read)
+
+
+def status() -> Exchange[PolicyInForce]:
+    """Which revision decides."""
+
+    def read(response: pb.PolicyServiceGetStatusResponse) -> PolicyInForce:
+        activation = _activation(response.activation) if response.HasField("activation") else None
+        return PolicyInForce(response.engine, response.revision, response.ready, response.last_error, activation)
+
+    return Exchange(_path("GetStatus"), pb.PolicyServiceGetStatusRequest(), pb.PolicyServiceGetStatusResponse, read)
+
+
+def _answer(message: pb.PolicyDecision) -> PolicyAnswer:
+    return PolicyAnswer(
+        reparse(message.result_json),
+        message.engine,
+        message.revision,
+        message.decision_id,
+        message.input_sha256,
+        message.took.ToMicroseconds(),
+    )
+
+
+def _activation(message: pb.PolicyActivation) -> PolicyActivation:
+    return PolicyActivation(
+        message.revision,
+        message.since.ToDatetime(tzinfo=dt.UTC),
+        message.ledger_index,
+        message.tests,
+        message.bundle_sha256,
+        message.bundle_revision,
+        message.signer,
+    )
+
+
+def _path(method: str) -> str:
+    return f"/kblock.v1.PolicyService/{method}"

@@ -1,0 +1,82 @@
+"""What ``PolicyService`` asks of the policy in force: answers that bind nobody, and where the policy came from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kblockd import decision_point
+from kblockd.config import PolicySettings
+from kblockd.domain import rows
+from kblockd.domain.clock import Clock
+from kblockd.domain.errors import FailedPrecondition, Reason, ResourceExhausted
+from kblockd.domain.ids import Ids
+from kblockd.policy.asking import nothing_in_force
+from kblockd.policy.engine import Decision, PolicyEngine, PolicyStatus
+from kblockd.policy.explain import Explanation
+from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.loading import LoadingEngine
+from kblockd.store.protocol import Row, Store
+
+EVALUATIONS: Final = 4
+"""At once: they are asked of what decides, and must not crowd it."""
+EXPLANATIONS: Final = 2
+"""At once: each is a process of its own beside the one that decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiries:
+    """Over the engine that decides; an explanation never touches it."""
+
+    engine: PolicyEngine
+    store: Store
+    settings: PolicySettings
+    clock: Clock
+    ids: Ids
+    _evaluating: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(EVALUATIONS))
+    _explaining: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(EXPLANATIONS))
+
+    def status(self) -> PolicyStatus:
+        """Never blocks."""
+        return self.engine.status()
+
+    async def activation(self) -> tuple[int, Row] | None:
+        """The index and the row of the newest activation on record."""
+        return await self.store.get(rows.policy())
+
+    async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
+        """Raises ``PolicyFailure``, or ``ResourceExhausted`` while too many are asked."""
+        async with _place(self._evaluating):
+            return await self.engine.evaluate(entrypoint, document)
+
+    async def explain(self, entrypoint: str, document: Mapping[str, Any]) -> Explanation:
+        """By the bundle in force. Raises ``PolicyFailure`` when there is none, ``FailedPrecondition`` where the engine
+        cannot tell, ``ResourceExhausted`` while too many run."""
+        if isinstance(self.engine, LoadingEngine) and self.engine.bundle is None:
+            raise nothing_in_force(entrypoint, closed=False)
+        if not isinstance(self.engine, LoadingEngine) or self.engine.bundle is None:
+            raise FailedPrecondition(
+                Reason.WRONG_STATE,
+                "a remote OPA does not tell which rules fired",
+                next_step="run `kblockd policy eval` on the bundle, or ask Evaluate",
+            )
+        async with _place(self._explaining):
+            try:
+                return await decision_point.explain(
+                    self.settings, self.engine.bundle, entrypoint, document, self.clock, self.ids
+                )
+            except PolicyRefused as refused:
+                raise FailedPrecondition(
+                    Reason.WRONG_STATE, f"the policy cannot be explained: {refused}", next_step="see the daemon's log"
+                ) from refused
+
+
+def _place(places: asyncio.Semaphore) -> asyncio.Semaphore:
+    """Taken by entering it: nobody queues here; raises ``ResourceExhausted``."""
+    if places.locked():
+        raise ResourceExhausted(
+            Reason.OVERLOAD, "as many inquiries as may be are being answered", retryable=True, next_step="ask again"
+        )
+    return places

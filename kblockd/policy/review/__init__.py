@@ -1,0 +1,40 @@
+"""What ``kblockd policy check`` says beyond what a reload asks.
+
+    findings     a finding: an error, a warning or a note, with its place and the next step
+    shape        the shape of the input, and whether a path can exist in it
+    metadata     ``# METADATA`` blocks as OPA reads them, with the place of every key
+    annotations  the schemas that annotations name
+    references   what the rules name of the input
+    uses         what a rule looks at, directly and through others
+    packages     packages that no entry point comes to
+    breadth      what allows more than it seems
+
+``review`` runs in a child, over the engine's syntax tree; annotations are comments and are read by the parent
+(``kblockd.policy.reviewer``), which has the YAML parser.
+
+An error is something that cannot mean what it says: a reference to a key that the input never has is undefined for
+ever, and a refusal that rests on it never happens. A warning is a question to the author. May not live here: what a
+bundle must pass to be activated (``kblockd.policy.checks``), and anything that reads files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kblockd.policy.modules import Modules, load
+from kblockd.policy.replacements import DecisionTime
+from kblockd.policy.review import breadth, packages, references
+from kblockd.policy.review.findings import Finding
+from kblockd.policy.review.shape import Shape
+from kblockd.policy.syntax import Module
+
+Part = Callable[[Sequence[Module], Shape], Iterator[Finding]]
+_PARTS: tuple[Part, ...] = (references.referenced, packages.unused, breadth.allows)
+
+
+def review(modules: Modules, time: DecisionTime, schema: Mapping[str, Any]) -> list[Finding]:
+    """Findings in the rules, by place; ``schema`` is that of the input. Raises ``RuntimeError``."""
+    tree = [Module.from_ast(row) for row in json.loads(load(modules, time).get_ast_as_json())]
+    return sorted({finding for part in _PARTS for finding in part(tree, Shape(schema))})

@@ -1,0 +1,69 @@
+"""Child side: the tests of a bundle, each asked of the bundle itself for its verdict and the lines that it evaluates,
+and of the copy (``firing``) for the rules that fire in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kblockd.policy import checks
+from kblockd.policy.faults import Fault
+from kblockd.policy.fired import Rule
+from kblockd.policy.firing import Firing
+from kblockd.policy.modules import Modules, evaluate, load
+from kblockd.policy.patterns import compiled
+from kblockd.policy.replacements import DecisionTime
+
+
+def test(modules: Modules, time: DecisionTime, only: str) -> dict[str, Any]:
+    """``{"faults": [...]}`` for a bundle that does not load, else tests, rules, those that fired, and lines."""
+    if faults := _unfit(modules, time, only):
+        return {"faults": [fault.to_json() for fault in faults]}
+    engine, firing = load(modules, time), Firing(modules, time)
+    named = {rule.name: rule for rule in reversed(firing.rules) if _is_test(rule) and compiled(only).search(rule.name)}
+    why = {name: _why(engine, time, name) for name in named}
+    engine.set_enable_coverage(True)
+    for name in (name for name, fault in why.items() if not fault):
+        why[name] = _watched(engine, firing, time, name)
+    return {
+        "tests": [{**_place(rule), "why": why[name]} for name, rule in named.items()],
+        "rules": [rule.to_json() for rule in firing.rules],
+        "fired": [rule.to_json() for rule in firing.fired()],
+        "lines": list(_lines(engine)),
+    }
+
+
+def _unfit(modules: Modules, time: DecisionTime, only: str) -> list[Fault]:
+    try:
+        compiled(only)
+    except ValueError as error:
+        return [Fault("--run", 0, 0, str(error), "write a regular expression of RE2")]
+    return checks.unloadable(modules, time)
+
+
+def _is_test(rule: Rule) -> bool:
+    return rule.name.rpartition(".")[2].startswith("test_")
+
+
+def _why(engine: Any, time: DecisionTime, name: str) -> str:
+    """Why it fails; empty for a test that passes."""
+    answer = evaluate(engine, time, f"data.{name}", b"{}", quoting=True)
+    return "" if answer.get("value") is True else str(answer.get("error", "it is not true"))
+
+
+def _watched(engine: Any, firing: Firing, time: DecisionTime, name: str) -> str:
+    """Runs a test that passes once more, to see what it covers."""
+    _why(engine, time, name)
+    copied = _why(firing.engine, time, name)
+    return "the rules that fire in it cannot be told: the copy of the policy answers otherwise" if copied else ""
+
+
+def _place(rule: Rule) -> dict[str, Any]:
+    return {"file": rule.file, "line": rule.line, "column": rule.column, "name": rule.name}
+
+
+def _lines(engine: Any) -> Iterator[dict[str, Any]]:
+    for row in json.loads(engine.get_coverage_report_as_json())["files"]:
+        if not row["path"].endswith("_test.rego"):
+            yield {"file": row["path"], "covered": row["covered"], "missed": row["not_covered"]}

@@ -1,0 +1,71 @@
+"""What follows from an answer, in one form for what is on record and for what a bundle says, so that two compare.
+
+Messages are no part of it, nor is what has no consequence (the approvals of a denial, the end of no observe window).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kblockd.policy import entrypoints
+from kblockd.policy.engine import PolicyFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``said``: the words that decide; ``codes``: those of the reasons, as the ledger holds them."""
+
+    said: Mapping[str, Any]
+    codes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        words = (",".join(word) if isinstance(word, list) else str(word) for word in self.said.values())
+        return " ".join(f"{name}={word}" for name, word in zip(self.said, words, strict=True))
+
+
+def of(entrypoint: str, result: Mapping[str, Any], *, past_return: bool) -> Verdict:
+    """From a checked result, as code lets it stand (``entrypoints.bounded``)."""
+    said: dict[str, Any]
+    match entrypoint:
+        case entrypoints.DECISION:
+            effect = entrypoints.bounded(entrypoints.decision(result), past_return=past_return)
+            said = _effect(effect.effect, effect.count, effect.roles, effect.observe_until)
+        case entrypoints.PRECONDITIONS:
+            refusal = "" if result["stands"] else "POLICY_CHANGED"
+            said = _preconditions(refusal if result["ok"] else "PRECONDITION_FAILED")
+        case _:
+            said = {name: word for name, word in result.items() if name != "reasons"}
+    return Verdict(said, tuple(entrypoints.codes(entrypoints.reasons(result))))
+
+
+def of_failure(failure: PolicyFailure) -> Verdict:
+    """No answer is an answer too: the call is refused, or nothing follows from the question."""
+    return Verdict({"failure": str(failure.reason)}, ())
+
+
+def on_record(entrypoint: str, body: Mapping[str, Any], approval: Mapping[str, Any]) -> Verdict:
+    """From the body of a decision's record; ``approval`` is that of the request beside it, where there is one."""
+    said: dict[str, Any]
+    match entrypoint:
+        case entrypoints.DECISION:
+            said = _effect(body["effect"], approval.get("count", 0), approval.get("roles", ()), body["observe_until"])
+        case entrypoints.PRECONDITIONS:
+            said = _preconditions(body.get("reason", ""))  # a claim has none: everything held
+        case entrypoints.VERIFICATION:
+            said = {"verdict": body["verdict"]}
+        case _:
+            # What policy chose, not what code made of it.
+            said = {"recovery": body.get("refused", body["recovery"])}
+    return Verdict(said, tuple(body.get("reasons", ())))
+
+
+def _effect(effect: str, count: int, roles: Sequence[str], observe_until: str) -> dict[str, Any]:
+    if effect == "require_approval":
+        return {"effect": effect, "count": count, "roles": sorted(roles)}
+    return {"effect": effect, "observe_until": observe_until} if effect == "observe" else {"effect": effect}
+
+
+def _preconditions(refusal: str) -> dict[str, Any]:
+    return {"preconditions": refusal or "hold"}

@@ -1,0 +1,97 @@
+"""``kblock.v1.PolicyService``: the policy in force, asked without consequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kblockd._proto.kblock.v1 import policy_service_pb2 as pb
+from kblockd.domain import canonical
+from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.errors import InvalidArgument
+from kblockd.policy.engine import Decision
+from kblockd.policy.entrypoints import ENTRYPOINTS
+from kblockd.rpc import answers
+from kblockd.rpc.identity import Caller
+from kblockd.rpc.services.facades import Policies
+from kblockd.store.protocol import Row
+
+MAX_INPUT: Final = canonical.MAX_BYTES
+MAX_MESSAGE: Final = 1000
+
+
+class PolicyService:
+    """Who may call is for ``kblock.authz``: whoever can ask for any input learns where its limits lie."""
+
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+
+    async def Evaluate(
+        self, caller: Caller, request: pb.PolicyServiceEvaluateRequest
+    ) -> pb.PolicyServiceEvaluateResponse:
+        """Nothing is executed, and nothing recorded."""
+        decision = await self._policies.evaluate(*_question(request))
+        return pb.PolicyServiceEvaluateResponse(decision=_decision(decision))
+
+    async def Explain(self, caller: Caller, request: pb.PolicyServiceExplainRequest) -> pb.PolicyServiceExplainResponse:
+        """The same with the rules; a failure is an answer here."""
+        found = await self._policies.explain(*_question(request))
+        answer = pb.PolicyServiceExplainResponse(revision=found.revision)
+        if found.decision is not None:
+            answer.decision.CopyFrom(_decision(found.decision))
+        if found.failure is not None:
+            answer.failure = str(found.failure.reason)
+            answer.failure_message = found.failure.message[:MAX_MESSAGE]
+        for rule in found.rules:
+            answer.rules.add(file=rule.file, line=rule.line, column=rule.column, name=rule.name, kind=rule.kind)
+        return answer
+
+    async def GetStatus(
+        self, caller: Caller, request: pb.PolicyServiceGetStatusRequest
+    ) -> pb.PolicyServiceGetStatusResponse:
+        """What is in force, and the activation on record."""
+        status = self._policies.status()
+        answer = pb.PolicyServiceGetStatusResponse(
+            engine=status.engine,
+            revision=status.revision,
+            ready=status.ready,
+            last_error=status.last_error[:MAX_MESSAGE],
+        )
+        if (found := await self._policies.activation()) is not None:
+            answer.activation.CopyFrom(_activation(*found))
+        return answer
+
+
+def _question(
+    request: pb.PolicyServiceEvaluateRequest | pb.PolicyServiceExplainRequest,
+) -> tuple[str, Mapping[str, Any]]:
+    if request.entrypoint not in ENTRYPOINTS:
+        raise InvalidArgument.field("entrypoint", f"must be one of {', '.join(ENTRYPOINTS)}")
+    try:
+        document: Mapping[str, Any] = canonical.parse(request.input_json, max_bytes=MAX_INPUT)
+    except canonical.NotCanonical as error:
+        raise InvalidArgument.field("input_json", str(error)) from None
+    return request.entrypoint, document
+
+
+def _decision(decision: Decision) -> pb.PolicyDecision:
+    return pb.PolicyDecision(
+        result_json=canonical.canonical(decision.result),
+        engine=decision.engine,
+        revision=decision.revision,
+        decision_id=decision.decision_id,
+        input_sha256=decision.input_sha256,
+        took=answers.microseconds(decision.microseconds),
+    )
+
+
+def _activation(index: int, row: Row) -> pb.PolicyActivation:
+    return pb.PolicyActivation(
+        revision=row["revision"],
+        since=answers.moment(parse_rfc3339(row["at"])),
+        ledger_index=index,
+        tests=row["tests"],
+        bundle_sha256=row["bundle_sha256"],
+        bundle_revision=row.get("bundle_revision", ""),
+        signer=row.get("signer", ""),
+    )

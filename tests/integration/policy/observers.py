@@ -1,0 +1,26 @@
+"""Both engines as they run tests and say which rules fire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kblockd.policy.explain import EmbeddedObserver, Observer
+from kblockd.policy.opa.explain import OpaObserver
+from kblockd.policy.opa.process import OpaLimits
+from kblockd.policy.opa.trials import OpaTester
+from kblockd.policy.trials import EmbeddedTester, Tester
+from tests.contract.policy.support import PATIENT, opa_binary
+
+_OPA_LIMITS = OpaLimits(PATIENT.evaluate_seconds, PATIENT.load_seconds, PATIENT.memory_mib)
+
+
+def observer(engine: str, run_dir: Path, *, quoting: bool = False) -> Observer:
+    """``run_dir`` is for OPA's files, and empty again afterwards."""
+    if engine == "embedded":
+        return EmbeddedObserver(PATIENT, quoting)
+    return OpaObserver(opa_binary(), run_dir, _OPA_LIMITS, quoting)
+
+
+def runner(engine: str, run_dir: Path) -> Tester:
+    """As ``observer``."""
+    return EmbeddedTester(PATIENT) if engine == "embedded" else OpaTester(opa_binary(), run_dir, _OPA_LIMITS)
