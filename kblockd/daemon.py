@@ -69,6 +69,7 @@ from kblockd.watchdog import Watchdog
 EXIT_REFUSED = 1
 EXIT_FAILED = 75
 GRACE_SECONDS = 20.0
+LEFT_SECONDS = 5.0
 _NEW_OBJECTS = 20_000
 _log = logging.getLogger(__name__)
 _TASKS: set[asyncio.Task[Any]] = set()  # asyncio keeps weak references only
@@ -132,7 +133,21 @@ async def _serve(config: Path) -> int:
         _spare_the_collector()
         await daemon.ending.event.wait()
         _log.info("stopping")
-    return EXIT_FAILED if daemon.ending.failed else 0
+    code = EXIT_FAILED if daemon.ending.failed else 0
+    await _leave_nobody(code)
+    return code
+
+
+async def _leave_nobody(code: int) -> None:
+    """Ends what plugins left running. Everything else is closed by now, so what ignores its cancellation ends with the
+    process: asyncio would wait for it for ever."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left and (await asyncio.wait(left, timeout=LEFT_SECONDS))[1]:
+        _log.error("tasks that plugins left behind ignore their cancellation; the process ends without them")
+        logging.shutdown()
+        os._exit(code)
 
 
 def _spare_the_collector() -> None:
@@ -171,6 +186,8 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     activation = Activation(store, clock)
     stack.push_async_callback(_record_stop, activation, store.incarnation)
     await _activate(configuration, activation, store, keys)
+    watchdog = Watchdog(asyncio.get_running_loop(), configuration.clocks.lease_ttl_seconds)
+    stack.callback(watchdog.stop)  # after the upstreams are closed: a plugin may block the loop there, too
     upstreams = await stack.enter_async_context(_upstreams(configuration, clock))
     engine, watching = open_engine(configuration.policy, clock, ids)
     stack.push_async_callback(engine.close)
@@ -180,9 +197,7 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     standing = StandingFile(configuration.data_dir, engine, clock)
     policy = _watch(engine, watching, activation, standing)
     await standing.reload(policy.reload, "start")
-    watchdog = Watchdog(asyncio.get_running_loop(), configuration.clocks.lease_ttl_seconds)
     watchdog.start()
-    stack.callback(watchdog.stop)
     stack.push_async_callback(supervisor.stop, GRACE_SECONDS)
     await rpc.start()
     stack.push_async_callback(rpc.stop, GRACE_SECONDS)

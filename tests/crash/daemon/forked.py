@@ -22,11 +22,12 @@ from tests.harness import ROOT, Site
 
 
 class Nursery:
-    """The warm process; one a test module is enough."""
+    """The warm process; one a test module is enough. ``places`` are where it finds distributions besides,
+    ``environment`` is its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *places: Path, **environment: str) -> None:
         command = [sys.executable, str(Path(__file__).with_name("zygote.py"))]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *places))), **environment}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"
@@ -94,9 +95,9 @@ class ForkedSite(Site):
 
     @classmethod
     @contextlib.contextmanager
-    def forking(cls) -> Iterator[ForkedSite]:
-        """As ``Site.make``."""
-        nursery = Nursery()
+    def forking(cls, *places: Path, **environment: str) -> Iterator[ForkedSite]:
+        """As ``Site.make``; the nursery's ``places`` and ``environment``."""
+        nursery = Nursery(*places, **environment)
         folder = Path(tempfile.mkdtemp(prefix="kb-", dir="/tmp"))
         site = cls(folder, nursery)
         try:
@@ -109,7 +110,7 @@ class ForkedSite(Site):
     def configure(self, upstream_url: str, **changes: Any) -> None:
         """As ``Site.configure``, without the policy's own tests: they would run at each of some hundred starts."""
         super().configure(upstream_url, **changes)
-        for tests in (self.config.parent / "policy").glob("*_test.rego"):
+        for tests in (self.config.parent / "policy").rglob("*_test.rego"):
             tests.unlink()
 
     def command(self, *arguments: str, check: bool = True) -> str:

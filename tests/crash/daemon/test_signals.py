@@ -9,17 +9,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import pytest
+from kblockd_mcp.settings import HANDSHAKE
 
 from kblockd.client import Answer, CallError, Completed, Unavailable, exchanges
 from kblockd.domain.records import Record, RecordType
 from kblockd.watchdog import EXIT_STALLED
-from tests.crash.daemon.story import Story, World
+from tests.crash.daemon.forked import ForkedSite
+from tests.crash.daemon.story import ATTEMPTS, Story, World, variant
 from tests.harness import SHORT_CLOCKS
+from tests.upstreams.payments import PaymentsServer
 
 PAST_THE_LEASE = SHORT_CLOCKS["lease_ttl_seconds"] + 0.5
 _POLICY = {
@@ -226,3 +230,42 @@ def test_rpc_06_a_client_library_that_repeats_by_itself(world: World) -> None:
     story.check_completed(answer)
     assert [record.type for record in story.records()].count(RecordType.SENT) == 1
     world.check_ledger()
+
+
+@pytest.fixture(scope="module")
+def shaking() -> Iterator[World]:
+    """An upstream that is asked for a handshake before each call, so that there is something to wait for in a dispatch;
+    ``long`` waits for longer than a lease."""
+    long = {"execution": {"request_timeout_seconds": 20, "absolute_deadline_seconds": 25}}
+    with ForkedSite.forking() as site, PaymentsServer.start(site.folder) as payments:
+        contracts = {"production": variant("production", ATTEMPTS), "long": variant("long", ATTEMPTS, long)}
+        site.configure(payments.url, contracts=contracts, upstream={"settings": {"protocol": HANDSHAKE}})
+        site.pin()
+        yield World(site, payments)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("environment", ["production", "long"])
+def test_lse_01_a_call_that_waits_for_a_handshake_is_not_sent_past_its_lease(shaking: World, environment: str) -> None:
+    """LSE-01: paused in the middle of stage 11, before the call itself could leave: it does not leave any more."""
+    shaking.site.start("11.dispatch:before=stop", watchdog=False)
+    shaking.keep_checkpoint()
+    story = Story.new(shaking, environment)
+    upstream, daemon = shaking.payments.process, shaking.site.process
+    assert upstream is not None
+    assert daemon is not None
+    with story.running() as answer:
+        daemon.wait_stopped()
+        upstream.send_signal(signal.SIGSTOP)
+        daemon.send_signal(signal.SIGCONT)
+        time.sleep(0.5)  # the handshake is under way by now; whichever way it is, nothing may be sent later
+        daemon.send_signal(signal.SIGSTOP)
+        upstream.send_signal(signal.SIGCONT)
+        paused_past_its_lease(shaking)
+        story.check_completed(answer.result(60))
+    records = story.records()
+    first = next(record for record in records if record.type is RecordType.ATTEMPT_OUTCOME)
+    assert first.attempt == 1
+    assert first.body["sent"] in ("not_sent", "lost")  # what is lost was looked up before the next attempt
+    assert [record.attempt for record in records if record.type is RecordType.SENT] == [1, 2]
+    shaking.check_ledger()

@@ -24,16 +24,16 @@ _SMALL = 16_384  # as in the library
 _NAMES = frozenset({"create", "mkdir", "rename", "link", "unlink", "rmdir"})
 
 
-def build_shim(folder: Path) -> Path:
+def build_shim(folder: Path, source: Path = SOURCE) -> Path:
     """The library, compiled into ``folder``; skips the test without a C compiler, but never on CI."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        reason = "no C compiler (cc, gcc or clang): the library that notes syncs cannot be built"
+        reason = f"no C compiler (cc, gcc or clang): {source.name} cannot be built"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    target = folder / "disk.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", target, SOURCE], check=True)
+    target = folder / f"{source.stem}.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", target, source], check=True)
     return target
 
 

@@ -6,8 +6,10 @@ import asyncio
 import json
 from typing import Any
 
+import grpc
 import httpx2
 import pytest
+from grpc import aio
 
 from kblockd.upstream.adapter import AdapterFault, Call, Outcome, Sent, ToolDescription
 from kblockd.upstream.meter import Meter
@@ -32,12 +34,13 @@ RAISED: list[BaseException] = [
     BaseExceptionGroup("several", [KeyboardInterrupt(), ValueError("x")]),
     Spiteful(),
     AdapterFault("X", "only describe may"),
+    aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, aio.Metadata(), aio.Metadata(), "Socket closed"),
 ]
 
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 async def test_out_06_whatever_is_raised_is_lost(error: BaseException) -> None:
-    """Nothing raises, BaseException included; in doubt the upstream may have acted."""
+    """Nothing raises, BaseException included; in doubt the upstream may have acted, UNAVAILABLE or not."""
 
     async def behave(_: Call) -> Outcome:
         raise error

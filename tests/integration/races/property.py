@@ -1,0 +1,114 @@
+"""The one property of all races, stated once: a change is seen, or it provably came after the consumption."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kblockd.client.answers import Answer
+from kblockd.client.errors import CallError
+from kblockd.domain import rows
+from tests.integration.pipeline.local import effects
+from tests.integration.races.changes import Change, Expired, PolicyForbids, Revoked
+from tests.integration.staged import StagedSite
+from tests.upstreams.payments import PaymentsServer
+
+UNUSED = ("approved", "revoked", "expired", "void")
+
+
+@dataclass(frozen=True)
+class Raced:
+    """A call that met a change: which execution it was, and what it was told."""
+
+    site: StagedSite
+    pay: PaymentsServer
+    order: str
+    execution_id: str
+    approval_id: str
+    told: Answer | CallError
+
+    def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(index, record) of everything that came into the ledger since the action was proposed, in order."""
+        _, row = self.site.run(self.site.parts.store.get(rows.execution(self.execution_id)))
+        after: int | None = row["records"][0]
+        while after is not None:
+            page = self.site.reader.read_ledger(from_index=after, limit=500)
+            for index, leaf in page.leaves:
+                record = json.loads(leaf)
+                if record.get("v") == "kblockd.record/1":
+                    yield index, record
+            after = page.next_index
+
+    def claims(self) -> list[tuple[int, dict[str, Any]]]:
+        """The consumption, and what was claimed again under it."""
+        return self._of("execution.claimed")
+
+    def sent(self) -> list[tuple[int, dict[str, Any]]]:
+        """The send markers."""
+        return self._of("execution.sent")
+
+    def _of(self, type_: str) -> list[tuple[int, dict[str, Any]]]:
+        found = self.records()
+        return [(i, r) for i, r in found if (r["type"], r["execution"]) == (type_, self.execution_id)]
+
+
+def check_seen_or_after(race: Raced, change: Change) -> bool:
+    """Whether it was seen.
+
+    Seen: the call was refused for it, nothing is consumed, the upstream is untouched. Not seen: each claim stands in
+    the ledger before the change does (or the change could not be recorded any more), and the call ended well, once.
+    """
+    assert race.site.boundaries.clear() == [], "the call never came to where the change waited"
+    claims = race.claims()
+    if not claims:
+        _check_refused(race, change)
+        return True
+    _check_ended(race, change)
+    check_no_claim_after(race, change)
+    return False
+
+
+def check_no_claim_after(race: Raced, change: Change) -> None:
+    """Nothing was claimed, for the first time or again, on what had changed before it by the ledger's own order."""
+    for index, claim in race.claims():
+        _check_before(race, change, index, claim)
+
+
+def _check_ended(race: Raced, change: Change) -> None:
+    """Well, and once; or, where time has passed, before anything was sent."""
+    assert isinstance(race.told, Answer), race.told
+    ended = (race.told.state, race.told.result_class, race.told.code)
+    happened = len(effects(race.pay, race.order))
+    if ended == ("succeeded", "completed_verified", ""):
+        assert len(race.sent()) == happened == 1
+        return
+    assert isinstance(change, Expired), ended
+    assert ended[:2] in (("failed", "not_started"), ("failed", "failed_before_side_effect")), ended
+    assert happened == 0
+
+
+def _check_before(race: Raced, change: Change, index: int, claim: dict[str, Any]) -> None:
+    changes = [i for i, record in race.records() if record["type"] == change.type]
+    if isinstance(change, Expired):
+        approval = race.site.run(race.site.parts.store.get(rows.approval(race.approval_id)))[1]
+        assert claim["at"] < approval["not_after"], (claim, approval)
+    elif change.reasons:
+        assert changes or isinstance(change, Revoked), "the change is not on record"
+        assert all(index < changed for changed in changes), (index, changes)
+    if isinstance(change, PolicyForbids):
+        in_force = [r["body"]["revision"] for i, r in race.records() if i < index and r["type"] == change.type]
+        assert claim["body"]["policy_revision"] in in_force[-1:] or not in_force
+
+
+def _check_refused(race: Raced, change: Change) -> None:
+    if isinstance(race.told, CallError):
+        assert race.told.reason in change.reasons, race.told
+        assert (race.told.executed, race.told.consumed) == (False, False)
+    else:
+        assert (race.told.status.name, race.told.consumed) == ("DENIED", False), race.told
+    approval = race.site.run(race.site.parts.store.get(rows.approval(race.approval_id)))[1]
+    assert approval["state"] in UNUSED, approval
+    assert race.sent() == []
+    assert effects(race.pay, race.order) == []

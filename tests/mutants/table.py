@@ -1,0 +1,204 @@
+"""The mutants by name: the file, the change, and the one test that must catch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.crash.power.mutants import MUTANTS as SYNCS
+
+_PIPELINE: Final = "kblockd/execution/pipeline.py"
+_DISPATCHED: Final = "    dispatched = await dispatch(parts, marked)\n"
+_RACES: Final = "tests/integration/races/test_races.py::test_apr_04_r112_a_change_is_seen_or_came_after_the_consumption"
+_JUMPS: Final = "tests/integration/clocks/test_jumps.py"
+_POWER: Final = (
+    "tests/crash/power/test_power_loss.py::test_led_01_power_is_lost_inside_a_commit[plain-10.mark_sent-headed]"
+)
+_SIGNALS: Final = "tests/crash/daemon/test_signals.py"
+_KILLED: Final = "tests/crash/daemon/test_boundaries.py::test_rec_08_apr_13_a_kill_on_the_way_of_an_approved_refund"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """``old`` must stand in the file exactly once."""
+
+    file: str
+    old: str
+    new: str
+
+    def apply(self, root: Path) -> None:
+        """Raises ValueError where it no longer fits: the mutant must follow the code."""
+        (root / self.file).write_text(self.edited(root))
+
+    def edited(self, root: Path) -> str:
+        """The file's text with the change; raises ValueError."""
+        source = (root / self.file).read_text()
+        if source.count(self.old) != 1:
+            raise ValueError(f"{self.file} does not hold {self.old!r} once: the mutant must follow the code")
+        return source.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``caught_by`` is one test; ``soak`` keeps the slow ones out of the ordinary run."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    caught_by: str
+    soak: bool = False
+
+
+_PERMIT: Final = Edit("kblockd/execution/dispatch.py", "            lambda: parts.leases.holds(claim.lease),\n", "")
+
+
+def _sync(name: str) -> Mutant:
+    """One of the power-loss tests' own, which change the same line on its way into the interpreter."""
+    module, old, new = SYNCS[name]
+    return Mutant(name, (Edit(f"{module.replace('.', '/')}.py", old, new),), _POWER, soak=True)
+
+
+MUTANTS: Final = (
+    _sync("log never synced"),
+    _sync("head never synced"),
+    Mutant(
+        "marker after dispatch",
+        (
+            Edit(_PIPELINE, "marked = await mark_sent(parts, claim)\n", "marked = Marked(claim, _NEVER)\n"),
+            Edit(_PIPELINE, _DISPATCHED, f"{_DISPATCHED}    await mark_sent(parts, claim)\n"),
+            Edit(_PIPELINE, "import LeaseLost, mark_sent\n", "import LeaseLost, Marked, mark_sent\n"),
+            Edit(
+                _PIPELINE, "_TRIES = 3\n", "_TRIES = 3\n_NEVER = datetime.datetime.max.replace(tzinfo=datetime.UTC)\n"
+            ),
+            Edit(_PIPELINE, "from dataclasses import replace\n", "import datetime\nfrom dataclasses import replace\n"),
+        ),
+        f"{_KILLED}[11.dispatch:after=kill]",
+        soak=True,
+    ),
+    Mutant(
+        "twin condition removed",
+        (Edit("kblockd/execution/consume.py", "        Absent(rows.twin(action.twin)),\n", ""),),
+        "tests/integration/races/test_twins.py::test_c10_an_unknown_outcome_stops_its_twin_at_the_consumption",
+    ),
+    Mutant(
+        "lease check removed",
+        (Edit("kblockd/execution/leases.py", "            self._lose(lease)\n", "            pass\n"),),
+        f"{_JUMPS}::test_lse_01_a_lease_ends_by_itself_and_nothing_is_sent_under_it[10.mark_sent:before]",
+    ),
+    Mutant(
+        # Three nets under one another: the approval's version, the execution's, and the fold's own check.
+        "approval condition removed",
+        (
+            Edit(
+                "kblockd/execution/preflight.py",
+                "    conditions: list[Condition] = [AtVersion(rows.approval(approval_id), version)]\n",
+                "    conditions: list[Condition] = []\n",
+            ),
+            Edit(
+                "kblockd/execution/journal.py",
+                "parts.store.commit([held, *conditions], ",
+                "parts.store.commit(list(conditions) if stage.value == 9 else [held, *conditions], ",
+            ),
+            Edit(
+                "kblockd/domain/fold.py",
+                '        check(approval["state"] == "approved", record, f"the approval is {approval[\'state\']}")\n',
+                "",
+            ),
+        ),
+        f"{_RACES}[approval-revoked-09.consume:ordering]",
+    ),
+    Mutant(
+        "approval's time not looked at again",
+        (
+            Edit(
+                "kblockd/execution/consume.py",
+                "    check_clock(parts, run.action, again=run.again)\n",
+                "",
+            ),
+        ),
+        f"{_RACES}[approval-expired-09.consume:before]",
+        soak=True,
+    ),
+    Mutant(
+        "principals no condition",
+        (
+            Edit(
+                "kblockd/execution/preflight.py",
+                "    return [AtVersion(rows.principal(principal_id), found[0])]\n",
+                "    return []\n",
+            ),
+        ),
+        f"{_RACES}[approver-disabled-09.consume:ordering]",
+        soak=True,
+    ),
+    Mutant(
+        "policy revision no condition",
+        (Edit("kblockd/execution/consume.py", "    return [AtVersion(rows.policy(), found[0])]\n", "    return []\n"),),
+        f"{_RACES}[policy-forbids-09.consume:ordering]",
+        soak=True,
+    ),
+    Mutant(
+        "binding no condition",
+        (Edit("kblockd/execution/preflight.py", "        conditions.append(AtVersion(key, found[0]))\n", ""),),
+        f"{_RACES}[tool-repinned-09.consume:ordering]",
+        soak=True,
+    ),
+    Mutant(
+        "now by the wall clock",
+        (
+            Edit(
+                "kblockd/system.py",
+                "        moment = self._elapsed()\n        return",
+                "        moment = self._read_wall()\n        return",
+            ),
+        ),
+        f"{_JUMPS}::test_lse_04_a_jump_of_the_wall_clock_at_any_stage_changes_nothing[10.mark_sent:before-hour-on]",
+        soak=True,
+    ),
+    Mutant(
+        "a start behind goes on",
+        (Edit("kblockd/system.py", "        if wall < self._floor:\n            return True\n", ""),),
+        "tests/integration/clocks/test_start.py::test_lse_03_behind_its_last_record_a_daemon_consumes_nothing[3600.0]",
+        soak=True,
+    ),
+    Mutant(
+        # Two nets: the last look, and the permit that is asked for before each write.
+        "last look before the call removed",
+        (
+            Edit("kblockd/execution/dispatch.py", "    if not may_send(parts, marked):\n", "    if False:\n"),
+            _PERMIT,
+        ),
+        f"{_JUMPS}::test_lse_04_leases_and_deadlines_end_by_monotonic_time[11.dispatch:before-day-back]",
+        soak=True,
+    ),
+    Mutant(
+        "lease not asked for while a call is on its way",
+        (_PERMIT,),
+        f"{_SIGNALS}::test_lse_01_a_call_that_waits_for_a_handshake_is_not_sent_past_its_lease[long]",
+        soak=True,
+    ),
+    Mutant(
+        "deadline by monotonic time alone",
+        (Edit("kblockd/execution/mark_sent.py", " or parts.clock.now() >= deadline_at\n", "\n"),),
+        f"{_JUMPS}::test_r572_no_attempt_begins_after_the_deadline_that_is_on_record[10.mark_sent:before]",
+        soak=True,
+    ),
+    Mutant(
+        "watchdog removed",
+        (Edit("kblockd/watchdog.py", "                self._end()\n", ""),),
+        "tests/integration/stalls/test_stalls.py::test_lse_01_a_loop_that_is_blocked_for_longer_than_a_lease_ends_the_daemon",
+        soak=True,
+    ),
+    Mutant(
+        "plugins contained by Exception only",
+        (
+            Edit(
+                "kblockd/upstream/wrapper.py",
+                "    except BaseException as error:\n",
+                "    except Exception as error:\n",
+            ),
+        ),
+        "tests/integration/stalls/test_stalls.py::test_out_08_what_is_no_answer_is_an_unknown_outcome[exit]",
+        soak=True,
+    ),
+)
