@@ -31,6 +31,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
 from kblockd.domain.fold import fold
 from kblockd.domain.records import read
+from kblockd.ending import Ending, leave_nobody
 from kblockd.evidence.errors import KeysRefused
 from kblockd.evidence.keyring import KeyRing
 from kblockd.execution.activate import Activation
@@ -69,30 +70,9 @@ from kblockd.watchdog import Watchdog
 EXIT_REFUSED = 1
 EXIT_FAILED = 75
 GRACE_SECONDS = 20.0
-LEFT_SECONDS = 5.0
 _NEW_OBJECTS = 20_000
 _log = logging.getLogger(__name__)
 _TASKS: set[asyncio.Task[Any]] = set()  # asyncio keeps weak references only
-
-
-class Ending:
-    """Why and when the daemon ends; ``failed`` is empty for an orderly stop."""
-
-    def __init__(self) -> None:
-        self.event = asyncio.Event()
-        self.failed = ""
-        self.distrusted = ""
-
-    def fail(self, reason: str) -> None:
-        """The process must end: what is on disk decides, not what is in memory."""
-        _log.critical("the daemon must end: %s", reason)
-        self.failed = self.failed or reason
-        self.event.set()
-
-    def distrust(self, reason: str) -> None:
-        """Not serving any more, but kept for a look: the ledger is not what it should be."""
-        _log.critical("NOT_SERVING: %s; run `kblockd ledger verify` and restore from a backup", reason)
-        self.distrusted = self.distrusted or reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +114,8 @@ async def _serve(config: Path) -> int:
         await daemon.ending.event.wait()
         _log.info("stopping")
     code = EXIT_FAILED if daemon.ending.failed else 0
-    await _leave_nobody(code)
+    await leave_nobody(code)
     return code
-
-
-async def _leave_nobody(code: int) -> None:
-    """Ends what plugins left running. Everything else is closed by now, so what ignores its cancellation ends with the
-    process: asyncio would wait for it for ever."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    if left and (await asyncio.wait(left, timeout=LEFT_SECONDS))[1]:
-        _log.error("tasks that plugins left behind ignore their cancellation; the process ends without them")
-        logging.shutdown()
-        os._exit(code)
 
 
 def _spare_the_collector() -> None:

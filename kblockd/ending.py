@@ -1,0 +1,42 @@
+"""How the daemon ends: why, when, and without whatever a plugin left running."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+LEFT_SECONDS = 5.0
+_log = logging.getLogger(__name__)
+
+
+class Ending:
+    """Why and when the daemon ends; ``failed`` is empty for an orderly stop."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.failed = ""
+        self.distrusted = ""
+
+    def fail(self, reason: str) -> None:
+        """The process must end: what is on disk decides, not what is in memory."""
+        _log.critical("the daemon must end: %s", reason)
+        self.failed = self.failed or reason
+        self.event.set()
+
+    def distrust(self, reason: str) -> None:
+        """Not serving any more, but kept for a look: the ledger is not what it should be."""
+        _log.critical("NOT_SERVING: %s; run `kblockd ledger verify` and restore from a backup", reason)
+        self.distrusted = self.distrusted or reason
+
+
+async def leave_nobody(code: int) -> None:
+    """Ends what plugins left running. Everything else is closed by now, so what ignores its cancellation ends with the
+    process: asyncio would wait for it for ever."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left and (await asyncio.wait(left, timeout=LEFT_SECONDS))[1]:
+        _log.error("tasks that plugins left behind ignore their cancellation; the process ends without them")
+        logging.shutdown()
+        os._exit(code)
