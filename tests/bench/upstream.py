@@ -2,7 +2,8 @@
 
     POST /effects          acts, answers {"id": …}
     GET  /effects/{item}   what a verification reads
-    GET  /count            how many effects there are in all
+    POST /mcp              the same two as tools of an MCP server (``tests.bench.mcp``)
+    GET  /count            how many effects there are in all, and the most of one item
 
 ``python -m tests.bench.upstream PORT_FILE``
 """
@@ -11,60 +12,65 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections import Counter
-from pathlib import Path
 from typing import Any, ClassVar
 
-import uvloop
+from tests.bench import mcp, servers
+from tests.bench.effects import Effects
 
 
-class Effects(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection; requests may come in pieces."""
 
-    done: ClassVar[Counter[str]] = Counter()
+    effects: ClassVar[Effects] = Effects()
 
     def __init__(self) -> None:
         self._buffer = b""
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keeps the transport."""
         self._transport = transport  # uvloop's is no subclass of asyncio.Transport
 
     def data_received(self, data: bytes) -> None:
+        """Answers every request that is whole."""
         self._buffer += data
         while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = self._buffer[:end]
-            length = next(
-                (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
-            )
-            if len(self._buffer) < end + 4 + length:
+            body_ends = end + 4 + content_length(head)
+            if len(self._buffer) < body_ends:
                 return
-            body = self._buffer[end + 4 : end + 4 + length]
-            self._buffer = self._buffer[end + 4 + length :]
-            self._answer(head.split(b" ", 2), body)
+            body, self._buffer = self._buffer[end + 4 : body_ends], self._buffer[body_ends:]
+            verb, path, _ = head.split(b" ", 2)
+            self._send(self._answer(verb, path.decode(), body))
 
-    def _answer(self, line: list[bytes], body: bytes) -> None:
-        path = line[1].decode()
-        if line[0] == b"POST":
-            item = json.loads(body)["item"]
-            self.done[item] += 1
-            answer = {"id": f"e-{item}", "done": self.done[item]}
-        elif path == "/count":
-            answer = {"count": sum(self.done.values()), "most": max(self.done.values(), default=0)}
-        else:
-            answer = {"done": self.done[path.rpartition("/")[2]]}
+    def _answer(self, verb: bytes, path: str, body: bytes) -> Any:
+        if path == "/mcp":
+            return mcp.answer(self.effects, json.loads(body))
+        if verb == b"POST":
+            return self.effects.act(json.loads(body)["item"])
+        if path == "/count":
+            return self.effects.count()
+        return self.effects.state(path.rpartition("/")[2])
+
+    def _send(self, answer: Any) -> None:
         data = json.dumps(answer).encode()
         head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
         self._transport.write(head.encode() + data)
 
 
-async def main(port_file: Path) -> None:
-    """Serves until it is killed."""
-    server = await asyncio.get_running_loop().create_server(Effects, "127.0.0.1", 0)
-    port_file.write_text(str(server.sockets[0].getsockname()[1]))
-    await server.serve_forever()
+def content_length(head: bytes) -> int:
+    """0 without such a header."""
+    for line in head.split(b"\r\n"):
+        if line[:15].lower() == b"content-length:":
+            return int(line[15:])
+    return 0
+
+
+async def start() -> int:
+    """Listens; answers the port."""
+    server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0)
+    return int(server.sockets[0].getsockname()[1])
 
 
 if __name__ == "__main__":
-    uvloop.run(main(Path(sys.argv[1])))
+    servers.serve(start)
