@@ -52,6 +52,7 @@ from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.verify import verify
 from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.standing import StandingFile
 from kblockd.rpc.identity import Listener, LoopbackListener, UnixListener
 from kblockd.rpc.server import RpcServer
@@ -148,22 +149,27 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     stack.push_async_callback(tracing.aclose)  # after the ledger is closed: a black hole must not delay it
     keys = KeyRing.load(configuration.data_dir / "keys", passphrase=keys_passphrase(os.environ))
     failpoints = _failpoints(configuration)
+    clock = SystemClock(elapsed=since_boot)
+    engine, watching = open_engine(configuration.policy, clock, ids)
+    stack.push_async_callback(engine.close)  # of a start that fails; an orderly stop closes it before the store
+    early = _spawn(_prepare(engine, configuration))  # in processes of its own, while the store is looked at
+    stack.push_async_callback(_cancel, early)
     store = await _open_store(configuration, failpoints, ending)
     stack.push_async_callback(store.close)
-    clock = SystemClock(await _last_record(store), elapsed=since_boot)
+    clock.after(await _last_record(store))
     activation = Activation(store, clock)
     stack.push_async_callback(_record_stop, activation, store.incarnation)
     await _activate(configuration, activation, store, keys)
     watchdog = Watchdog(asyncio.get_running_loop(), configuration.clocks.lease_ttl_seconds)
     stack.callback(watchdog.stop)  # after the upstreams are closed: a plugin may block the loop there, too
     upstreams = await stack.enter_async_context(_upstreams(configuration, clock))
-    engine, watching = open_engine(configuration.policy, clock, ids)
     stack.push_async_callback(engine.close)
     parts = _parts(configuration, store, engine, upstreams, keys, clock, ids, failpoints)
     supervisor = Supervisor(parts, tracing.begin, tracing.finish)
     rpc = _rpc(configuration, parts, supervisor, tracing)
     standing = StandingFile(configuration.data_dir, engine, clock)
     policy = _watch(engine, watching, activation, standing)
+    await early
     await standing.reload(policy.reload, "start")
     watchdog.start()
     stack.push_async_callback(supervisor.stop, GRACE_SECONDS)
@@ -193,6 +199,13 @@ async def _open_store(configuration: Configuration, failpoints: Failpoints, endi
         on_failure=ending.fail,
         inspect=ledger_start.inspect(fold),
     )
+
+
+async def _prepare(engine: PolicyEngine, configuration: Configuration) -> None:
+    """What a remote OPA serves is not ours to prepare; why a bundle is refused is said when it is to be activated."""
+    if isinstance(engine, LoadingEngine):
+        with suppress(PolicyRefused):
+            await engine.prepare(configuration.policy.bundle)
 
 
 async def _activate(configuration: Configuration, activation: Activation, store: RocksStore, keys: KeyRing) -> None:

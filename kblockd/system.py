@@ -47,6 +47,10 @@ class SystemClock:
         self._started = self._read_elapsed()
         self._wall = wall()
 
+    def after(self, record: dt.datetime | None) -> None:
+        """Sets the floor, once the time of the last record is known: before anything is decided or recorded."""
+        self._floor = record
+
     def now(self) -> dt.datetime:
         """UTC; never goes backwards."""
         moment = self._elapsed()

@@ -58,6 +58,7 @@ class LoadingEngine:
         self._last_error = ""
         self._swap = asyncio.Lock()
         self._closed = False
+        self._passed: Bundle | None = None
         self._retiring: dict[Serving, asyncio.Task[None]] = {}
 
     def status(self) -> PolicyStatus:
@@ -77,13 +78,20 @@ class LoadingEngine:
     async def prepare(self, path: Path) -> Bundle:
         """Reads, verifies and checks it in throw-away processes; activates nothing. Raises ``PolicyRefused``."""
         try:
-            bundle = await self._check(await self.read(path))
+            bundle = await self._checked(await self.read(path))
         except PolicyRefused as refused:
             self._last_error = str(refused)
             raise
         if self.is_in_force(bundle):
             self._last_error = ""
         return bundle
+
+    async def _checked(self, bundle: Bundle) -> Bundle:
+        """The same content from the same signer passes the same check: a start prepares before it can activate."""
+        known = self._passed
+        if known is None or (known.revision, known.origin) != (bundle.revision, bundle.origin):
+            self._passed = known = await self._check(bundle)
+        return known
 
     def is_in_force(self, bundle: Bundle) -> bool:
         """The same content from the same signer: what another key signed anew is another activation."""

@@ -137,6 +137,11 @@ class View:
             value: bytes | None = self._database.get(schema.leaf_key(index))
         return None if value is None else schema.decode_leaf(value)
 
+    def stored(self, prefix: Key, after: Key | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Everything under ``prefix``, strictly after ``after``, as it is on disk, in key order."""
+        start = None if after is None else schema.encode_key_once(after)
+        yield from pairs(self._database, schema.encode_key_once(prefix), after=start)
+
     def size(self) -> int:
         """One more than the index of the last record: always from the records, never from a counter."""
         for encoded, _ in pairs(self._database, _LEAF_PREFIX, reverse=True):

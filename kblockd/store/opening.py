@@ -8,7 +8,6 @@ here repairs. Source: design section 4, *Start*.
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 from collections.abc import Callable
@@ -22,8 +21,8 @@ from kblockd.store import schema
 from kblockd.store.database import View, look, open_writable, refusing, unsynced
 from kblockd.store.head import Head, HeadFile, read_head, sync_folder
 from kblockd.store.lock import DirectoryLock
-from kblockd.store.protocol import StoreRefused
-from kblockd.store.tree import Tree
+from kblockd.store.protocol import Append, Key, StoreRefused
+from kblockd.store.tree import RawRead, Tree
 
 BALLAST_BYTES: Final = 16 << 20
 FROZEN: Final = "frozen-"
@@ -195,11 +194,25 @@ def _compare_roots(path: Path, view: View, size: int, head: Head, tree: Tree) ->
 
 def _compare_hashes(path: Path, view: View, size: int, tree: Tree) -> None:
     tail = max(0, size - CHECKED_TAIL)
-    for index in itertools.chain(range(0, tail, CHECKED_EVERY), range(tail, size)):
-        record = view.leaf(index)
-        if record is None or not tree.holds(index, record.leaf, view.raw):
-            fault = "is missing" if record is None else "does not have the hash that the tree holds for it"
-            raise StoreRefused(f"{path}: record {index} of {size} {fault}. {_RESTORE}")
+    for index in range(0, tail, CHECKED_EVERY):
+        _compare_hash(path, size, index, view.leaf(index), tree, view.raw)
+    # In key order: two passes over neighbours instead of twice as many searches.
+    before = tail - 1 if tail else None
+    leaves = dict(view.stored(("leaf",), None if before is None else ("leaf", before)))
+    nodes = dict(view.stored(("node", 0), None if before is None else ("node", 0, before)))
+
+    def node(key: Key) -> bytes | None:
+        return nodes.get(schema.encode_key_once(key))
+
+    for index in range(tail, size):
+        stored = leaves.get(schema.leaf_key(index))
+        _compare_hash(path, size, index, None if stored is None else schema.decode_leaf(stored), tree, node)
+
+
+def _compare_hash(path: Path, size: int, index: int, record: Append | None, tree: Tree, raw: RawRead) -> None:
+    if record is None or not tree.holds(index, record.leaf, raw):
+        fault = "is missing" if record is None else "does not have the hash that the tree holds for it"
+        raise StoreRefused(f"{path}: record {index} of {size} {fault}. {_RESTORE}")
 
 
 def _open_for_writing(data_dir: Path, lock: DirectoryLock, tree: Tree, size: int, created: bool) -> Opened:
