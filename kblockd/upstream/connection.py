@@ -17,9 +17,9 @@ import httpx2
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.wire import Wire
 
-# Well below what servers wait before they close an idle connection: a request that crosses such a close is lost, and
-# nobody may repeat it.
-KEPT_SECONDS: Final = 2.0
+# Well below what servers wait before they close an idle connection (2 s and more): a request that crosses such a close
+# is lost, and nobody may repeat it.
+KEPT_SECONDS: Final = 1.0
 KEPT_MOST: Final = 128
 _HEAD_BYTES: Final = 100 * 1024
 
