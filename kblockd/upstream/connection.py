@@ -65,9 +65,9 @@ class Connection:
                 return
 
     def reusable(self) -> bool:
-        """Both sides have said all, and nothing was said beyond."""
+        """Both sides have said all, and nothing was said beyond, as far as is known: ``quiet`` looks again."""
         done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
-        return done and self._http.trailing_data == (b"", False) and self._wire.quiet()
+        return done and self._http.trailing_data == (b"", False) and self._wire.open()
 
     def renew(self) -> None:
         """Ready for the next request."""

@@ -83,9 +83,13 @@ class Wire(asyncio.Protocol):
         self._transport = transport
         self._transport.set_write_buffer_limits(0)
 
+    def open(self) -> bool:
+        """As far as the loop has seen: nobody has closed it, and nothing came that nobody has read."""
+        return not (self._lost or self._ended or self._received or self._transport.is_closing())
+
     def quiet(self) -> bool:
-        """Open, and nothing came that nobody has read: what a connection must be to carry another request."""
-        if self._lost or self._ended or self._received or self._transport.is_closing():
+        """Open, and the kernel holds nothing either: what a connection must be to carry another request."""
+        if not self.open():
             return False
         try:
             polled = select.poll()
