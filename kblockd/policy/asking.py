@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kblockd.domain.canonical import NotCanonical, canonical, sha256_hex
 from kblockd.domain.clock import Clock
@@ -20,6 +20,7 @@ Ask = Callable[[str, bytes], Awaitable[Mapping[str, Any]]]
 """Entry point and canonical input to ``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ...}``."""
 
 CLOSED = "the policy engine is closed"
+_CONTRACTS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,43 @@ async def _result(ask: Ask, entrypoint: str, body: bytes) -> Mapping[str, Any]:
     raise PolicyFailure(Reason.POLICY_DOWN, f"{entrypoint}: {reply.get('error', 'no answer')}")
 
 
+class Contracts:
+    """The canonical form of contracts: the largest member of every question, the same object each time, never changed.
+
+    Each is kept with its text, so that its identity stays its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, bytes]] = {}
+
+    def text(self, contract: Any) -> bytes:
+        """Raises ``NotCanonical``."""
+        known = self._known.get(id(contract))
+        if known is not None:
+            return known[1]
+        text = canonical(contract)
+        if len(self._known) >= _CONTRACTS:
+            self._known.clear()
+        self._known[id(contract)] = (contract, text)
+        return text
+
+
+_contracts: Final = Contracts()
+
+
+def input_text(document: Mapping[str, Any]) -> bytes:
+    """The canonical form of a question, member by member; raises ``NotCanonical``."""
+    if not all(name.isidentifier() and name.isascii() for name in document):
+        return canonical(document)
+    members = (
+        b'"%b":%b' % (name.encode(), (_contracts.text if name == "contract" else canonical)(document[name]))
+        for name in sorted(document)
+    )
+    return b"{" + b",".join(members) + b"}"
+
+
 def _canonical(document: Mapping[str, Any]) -> bytes:
     try:
-        return canonical(document)
+        return input_text(document)
     except NotCanonical as error:
         raise PolicyFailure(Reason.POLICY_TYPE, f"the input has no canonical form: {error}") from None
     except RecursionError:

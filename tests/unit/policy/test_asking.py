@@ -1,0 +1,41 @@
+"""The text of a question is the canonical form of its document, however it was put together."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kblockd.domain.canonical import NotCanonical, canonical
+from kblockd.policy.asking import Contracts, input_text
+
+NAMES = st.sampled_from(["v", "now", "args", "contract", "snapshot", "envelope", "é", "with space", '"'])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=6))
+def test_member_by_member_is_the_canonical_form(document: dict[str, Any]) -> None:
+    try:
+        expected = canonical(document)
+    except NotCanonical:
+        with pytest.raises(NotCanonical):
+            input_text(document)
+        return
+    assert input_text(document) == expected
+    assert input_text(document) == expected  # the contract's text is known now
+
+
+def test_another_contract_has_another_text() -> None:
+    """By identity, and what is known is kept alive: a new object never has the text of one that is gone."""
+    contracts = Contracts()
+    for number in range(2000):
+        contract = {"number": number}
+        assert contracts.text(contract) == canonical(contract)
+        assert contracts.text(copy.deepcopy(contract)) == canonical(contract)
