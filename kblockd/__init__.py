@@ -12,4 +12,7 @@ Layers, top to bottom; each imports only what stands below it (held by import-li
     ledger     Merkle tree, checkpoints, proofs, verification
     store      records, rows, commits; RocksDB behind a protocol
     domain     pure: types, tables, fold, digests; no I/O, no clock, no randomness
+
+Beside them: telemetry (spans), decision_point (which policy engine), inquiries (what ``PolicyService`` asks), ending,
+watchdog, and what production injects: system, credentials, failpoints.
 """

@@ -107,7 +107,7 @@ async def _serve(config: Path) -> int:
     async with open_daemon(load_checked(config)) as daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, daemon.ending.event.set)
+            loop.add_signal_handler(number, daemon.ending.ask, lambda: _spawn(_hasten(daemon)))
         loop.add_signal_handler(signal.SIGHUP, lambda: _spawn(daemon.standing.reload(daemon.policy.reload, "reload")))
         await daemon.standing.listening()
         _log.info("serving on %s", ", ".join(daemon.rpc.targets))
@@ -117,6 +117,11 @@ async def _serve(config: Path) -> int:
     code = EXIT_FAILED if daemon.ending.failed else 0
     await leave_nobody(code)
     return code
+
+
+async def _hasten(daemon: Daemon) -> None:
+    await daemon.rpc.stop(0.0)
+    await daemon.supervisor.stop(0.0)
 
 
 def _spare_the_collector() -> None:

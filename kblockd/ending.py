@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 
 LEFT_SECONDS = 5.0
 _log = logging.getLogger(__name__)
@@ -17,6 +18,12 @@ class Ending:
         self.event = asyncio.Event()
         self.failed = ""
         self.distrusted = ""
+
+    def ask(self, hasten: Callable[[], object]) -> None:
+        """An orderly stop; asked for again, one that waits for nobody: the next start settles what is cut (RPC-04)."""
+        if self.event.is_set():
+            hasten()
+        self.event.set()
 
     def fail(self, reason: str) -> None:
         """The process must end: what is on disk decides, not what is in memory."""

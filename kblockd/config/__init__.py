@@ -4,6 +4,7 @@
     model          the keys of kblockd.yaml (contracts: kblockd.domain.contract; upstreams: kblockd.upstream.model)
     sources        the three kinds of files, each with its faults
     crosscheck     what must hold between files; clocks: C3 over all contracts
+    opa            policy.opa: which keys go together
     verification   whose signatures on a policy bundle count
     load           all of it together
     configuration  the result

@@ -24,6 +24,7 @@ For people, in throw-away processes that no decision depends on::
     explain      a decision with the rules that fired; fired holds what a rule is
     trials       a run of a bundle's tests, with coverage by rules and by lines
     reviewer     what to correct or to ask about in a bundle; review/ holds the checks, schemas/ the input's schema
+    advice       the next step for what an engine says of a policy in its own words
     standing     what the daemon last did about its policy, in a file beside its store
 
 Decisions on record::

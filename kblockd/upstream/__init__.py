@@ -7,11 +7,12 @@
     wrapper        GuardedAdapter: a plugin that cannot raise, hang, leak or answer what cannot be stored
     outcomes       what a plugin answered, checked, scrubbed and bounded
     scope          the running call: its exchanges are the proof that nothing was sent
-    exchange       the guarded HTTP transport; wire (counting, deadline), body (bounded decoding), tls below it
+    exchange       the guarded HTTP exchange; connection (HTTP/1.1, kept between calls), meter (counts, deadline), wire
+                   (TCP, tls), body (bounded decoding) below it
     address_guard  resolve, check, connect to exactly what was checked
     credentials    Authorization values, read just before use; scrub takes them out of answers
     pins           reviewed definitions
-    breaker        asked in preflight only
+    breaker        asked in preflight only; faults is what preflight may find
     model          the configuration of an upstream
     hostile.md     what a hostile upstream can do and how its action ends: the table that the tests play
 

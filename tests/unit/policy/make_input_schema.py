@@ -76,7 +76,7 @@ def _plain(node: Any, definitions: Mapping[str, Any]) -> Any:
 def schema() -> dict[str, Any]:
     """Of ``kblockd.policy/1``."""
     target = closed(type=TEXT, id=TEXT)
-    named = {"description": "What kblockd asks every entry point about; interfaces.md section 4.", "title": "input"}
+    named = {"description": 'What kblockd asks every entry point about: see "Input" in config/policy/README.md.', "title": "input"}
     document = closed(
         v=words("kblockd.policy/1"),
         now=TEXT,
