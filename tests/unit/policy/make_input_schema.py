@@ -76,7 +76,8 @@ def _plain(node: Any, definitions: Mapping[str, Any]) -> Any:
 def schema() -> dict[str, Any]:
     """Of ``kblockd.policy/1``."""
     target = closed(type=TEXT, id=TEXT)
-    named = {"description": 'What kblockd asks every entry point about: see "Input" in config/policy/README.md.', "title": "input"}
+    said = 'What kblockd asks every entry point about: see "Input" in config/policy/README.md.'
+    named = {"description": said, "title": "input"}
     document = closed(
         v=words("kblockd.policy/1"),
         now=TEXT,
