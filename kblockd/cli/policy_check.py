@@ -20,6 +20,7 @@ from kblockd.config import PolicySettings
 from kblockd.domain.clock import rfc3339
 from kblockd.policy.bundle import Bundle
 from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.policy.files import SIGNATURES
 from kblockd.policy.opa.tarball import build
 from kblockd.policy.review.findings import Finding
 from kblockd.policy.reviewer import SCHEMA_FILE, schema_text
@@ -44,6 +45,7 @@ class _Checked:
 @source_options
 @json_option
 @click.option("--strict", is_flag=True, help="Warnings fail, too.")
+@click.option("--draft", is_flag=True, help="It need not be signed yet; nothing is written or noted.")
 @click.option(
     "--bundle",
     "tarball",
@@ -51,7 +53,7 @@ class _Checked:
     help="Write the bundle (.tar.gz) for an OPA that somebody else runs.",
 )
 @guarded
-def check(choice: Choice, strict: bool, tarball: Path | None) -> None:
+def check(choice: Choice, strict: bool, draft: bool, tarball: Path | None) -> None:
     """Checks the configured bundle, or the folder or .tar.gz at PATH; activates nothing.
 
     First what a reload would refuse: syntax, the linter, the five entry points and their types, the bundle's tests.
@@ -60,10 +62,12 @@ def check(choice: Choice, strict: bool, tarball: Path | None) -> None:
 
     For a remote OPA it notes that the revision passed, in the file that policy.opa.revisions names.
     """
+    if draft and tarball:
+        raise click.UsageError("--bundle writes what may come into force: sign it first, and leave --draft out")
     settings = choice.settings()
-    found = asyncio.run(_check(settings, choice.read(settings)))
+    found = asyncio.run(_check(settings, _read(choice, settings, draft=draft)))
     noted = None
-    if found.bundle and found.passes(strict=strict):
+    if found.bundle and found.passes(strict=strict) and not draft:
         if tarball:
             tarball.write_bytes(build(found.bundle))
         noted = decision_point.note(settings, found.bundle, rfc3339(dt.datetime.now(dt.UTC)))
@@ -89,6 +93,17 @@ def schema(folder: Path | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SCHEMA_FILE).write_text(schema_text())
     click.echo(plain(f"{folder / SCHEMA_FILE}: use it with `opa check --schema {folder} POLICIES`"))
+
+
+def _read(choice: Choice, settings: PolicySettings, *, draft: bool) -> Bundle:
+    if draft:
+        return choice.draft(settings)
+    try:
+        return choice.read(settings)
+    except PolicyRefused as refused:
+        if refused.faults[0].file == SIGNATURES:
+            click.echo("what nobody has signed yet can be checked with --draft", err=True)
+        raise
 
 
 async def _check(settings: PolicySettings, bundle: Bundle) -> _Checked:

@@ -36,7 +36,7 @@ def eval_(choice: Choice, entrypoint: str, document: IO[bytes]) -> None:
     """
     given = _read(document)
     settings = choice.settings()
-    bundle = choice.read(settings)
+    bundle = choice.draft(settings)
     found = asyncio.run(
         decision_point.explain(settings, bundle, SHORT[entrypoint], given, SystemClock(), RandomIds(), quoting=True)
     )

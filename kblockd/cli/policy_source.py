@@ -45,6 +45,10 @@ class Choice:
         """The bundle, verified as the settings say; raises ``PolicyRefused``."""
         return decision_point.read(settings, self.path)
 
+    def draft(self, settings: PolicySettings) -> Bundle:
+        """The same for what comes into force nowhere: it need not be signed yet; raises ``PolicyRefused``."""
+        return decision_point.draft(settings, self.path or settings.bundle)
+
     def _configured(self) -> bool:
         source = click.get_current_context().get_parameter_source("config")
         return self.path is None or source is not ParameterSource.DEFAULT or self.config.exists()

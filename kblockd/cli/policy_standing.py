@@ -68,7 +68,7 @@ def status(config: Path) -> None:
     what was refused last. Needs no running daemon. Exit 1: they differ, or the bundle would be refused."""
     configuration = load(config, check_pins=False)
     pid = holder(configuration.data_dir)
-    standing = read(configuration.data_dir)
+    standing = _of_this_life(read(configuration.data_dir), pid)
     active = _active(configuration, standing if pid else None)
     revision, fault = _stands(configuration)
     same = bool(active) and active["revision"] == revision
@@ -107,6 +107,13 @@ def _awaited(data_dir: Path, before: Standing, until: float) -> Standing | None:
             return None
         time.sleep(_POLL_SECONDS)
     return None
+
+
+def _of_this_life(standing: Standing | None, pid: int | None) -> Standing | None:
+    """What an earlier daemon had in force is not in force while the one that runs now has not come so far."""
+    if standing is None or pid in (None, standing.pid):
+        return standing
+    return Standing(pid or 0, standing.engine, refused=standing.refused)
 
 
 def _active(configuration: Configuration, standing: Standing | None) -> dict[str, Any]:
@@ -183,5 +190,6 @@ def _say_attempt(attempt: Attempt) -> None:
 
 
 def _say_faults(attempt: Attempt, *, err: bool = False) -> None:
-    for line in [*map(str, attempt.faults)] or [attempt.message]:
+    unexpected = f"{attempt.message or 'nothing was tried'}; see the daemon's log"
+    for line in [*map(str, attempt.faults)] or [unexpected]:
         click.echo(plain(f"  {line}"), err=err)

@@ -11,6 +11,7 @@ from kblockd import decision_point
 from kblockd.cli.exits import ERROR, guarded
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.cli.policy_source import Choice, source_options
+from kblockd.policy import advice
 from kblockd.policy.trials import Lines, Trials
 
 
@@ -36,7 +37,7 @@ def test_(choice: Choice, only: str, min_coverage: float) -> None:
     Exits with 1 when a test fails, when there is none, or when coverage stays below --min-coverage.
     """
     settings = choice.settings()
-    found = asyncio.run(decision_point.run_tests(settings, choice.read(settings), only))
+    found = asyncio.run(decision_point.run_tests(settings, choice.draft(settings), only))
     if is_json():
         emit(found.to_json())
     else:
@@ -47,20 +48,30 @@ def test_(choice: Choice, only: str, min_coverage: float) -> None:
 
 def _say(found: Trials, min_coverage: float) -> None:
     for test in found.failed:
-        what = f"{test.file}:{test.line}:{test.column}: {test.name} fails: {test.why}; correct the rule or the test"
+        what = f"{test.file}:{test.line}:{test.column}: {test.name} fails: {test.why}; {advice.RULE_OR_TEST}"
         click.echo(plain(what), err=True)
+    for package in found.missing:
+        click.echo(plain(f"package {package} has no rule `result`; add a file with package {package}"), err=True)
+    failed = len(found.failed)
+    if failed:
+        click.echo("`kblockd policy check` says more of the rules, `kblockd policy eval` what one input gets", err=True)
+    else:
+        _say_coverage(found)
+    click.echo(f"{len(found.tests) - failed} passed, {failed} failed")
+    if not found.tests:
+        click.echo("no test ran; name rules test_… in files …_test.rego, and see --run", err=True)
+    if not failed and found.rule_percent < min_coverage:
+        click.echo(f"below {min_coverage:g} % of the rules; write tests in which the rules above fire", err=True)
+
+
+def _say_coverage(found: Trials) -> None:
+    """Only where every test passed: one that fails covers nothing, and would hide behind what it did not cover."""
     for rule in found.never_fired:
         click.echo(plain(f"{rule}: never fires in a test"))
     for lines in found.lines:
         if lines.missed:
             click.echo(plain(f"{lines.file}: not evaluated: {_ranges(lines)}"))
-    failed = len(found.failed)
-    click.echo(f"{len(found.tests) - failed} passed, {failed} failed")
     click.echo(f"rules {found.rule_percent:.1f} % of {len(found.rules)}, lines {found.line_percent:.1f} %")
-    if not found.tests:
-        click.echo("no test ran; name rules test_… in files …_test.rego, and see --run", err=True)
-    if found.rule_percent < min_coverage:
-        click.echo(f"below {min_coverage:g} % of the rules; write tests in which the rules above fire", err=True)
 
 
 def _ranges(lines: Lines) -> str:

@@ -6,7 +6,7 @@ import json
 from functools import partial
 from typing import Any
 
-from kblockd.policy import entrypoints
+from kblockd.policy import advice, entrypoints
 from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.faults import Fault
 from kblockd.policy.linter import lint, rule_names, server_faults
@@ -50,7 +50,7 @@ def _compile(modules: Modules, time: DecisionTime) -> list[Fault]:
         try:
             load(Modules({path: text}, {}), time)
         except RuntimeError as error:
-            faults.append(fault_of(error, path))
+            faults.append(fault_of(error, path, advice.SYNTAX))
     if faults:
         return faults
     try:
@@ -101,7 +101,7 @@ def _sample(engine: Any, time: DecisionTime, entrypoint: str, module: Module, no
     for sample in SAMPLES:
         answer = evaluate(engine, time, query_of(entrypoint), sample, quoting=True)
         if "error" in answer:
-            return [module.fault(node, f"{entrypoint}: {answer['error']}", "correct the rule")]
+            return [module.fault(node, f"{entrypoint}: {answer['error']}", advice.next_step(answer["error"]))]
         if "undefined" in answer:
             what = f"{entrypoint} is undefined for the sample input"
             return [module.fault(node, what, "add `default result := ...` that denies")]
@@ -123,6 +123,6 @@ def _tests(modules: Modules, time: DecisionTime) -> tuple[list[Fault], int]:
         count += 1
         answer = evaluate(engine, time, name, b"{}", quoting=True)
         if answer.get("value") is not True:
-            why = answer.get("error", "it is not true")
-            faults.append(module.fault(node, f"{name} fails: {why}", "correct the rule or the test"))
+            why = answer.get("error", advice.FAILING)
+            faults.append(module.fault(node, f"{name.removeprefix('data.')} fails: {why}", advice.RULE_OR_TEST))
     return faults, count

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from kblockd.domain.errors import Reason
 from kblockd.policy import verdicts
 from kblockd.policy.engine import PolicyEngine, PolicyFailure
 from kblockd.policy.recorded import Inputs, NotReplayable, Question, Reader, Recorded, Why, decisions
 from kblockd.policy.verdicts import Verdict
 
 _AT_ONCE: Final = 32
+_BUSY: Final = (Reason.POLICY_TIMEOUT, Reason.POLICY_DOWN)
 
 
 class Change(enum.StrEnum):
@@ -75,8 +77,9 @@ async def diff(
     the record that was reached. Raises what ``ledger`` raises when it cannot be read."""
     found, inputs = decisions(ledger), Inputs(ledger)
     while batch := list(islice(_questions(found, inputs), _AT_ONCE)):
-        for compared in await asyncio.gather(*(_compared(*pair, old, new) for pair in batch)):
-            yield compared
+        together = await asyncio.gather(*(_compared(*pair, old, new) for pair in batch))
+        for pair, compared in zip(batch, together, strict=True):
+            yield await _compared(*pair, old, new) if _waited(compared) else compared
         progress(batch[-1][0].index)
 
 
@@ -95,6 +98,13 @@ async def _compared(
         return Compared(recorded, why=question)
     before = recorded.verdict if old is None else await _asked(old, recorded.entrypoint, question)
     return Compared(recorded, before, await _asked(new, recorded.entrypoint, question))
+
+
+def _waited(compared: Compared) -> bool:
+    """Whether it may have had no answer only because the others of its batch took their time: it is asked again,
+    alone, before that counts as a change."""
+    given = [verdict for verdict in (compared.old, compared.new) if verdict]
+    return any(verdict.said.get("failure") in _BUSY for verdict in given)
 
 
 async def _asked(engine: PolicyEngine, entrypoint: str, question: Question) -> Verdict:

@@ -50,6 +50,8 @@ def from_folder(folder: Path) -> dict[str, bytes]:
         name = path.relative_to(folder).as_posix()
         if not (every or is_read(name)):
             continue
+        if (shown := name.encode(errors="backslashreplace").decode()) != name:
+            raise refusal(shown, "a name that is not UTF-8", "rename it")
         found[name] = regular(path, name)
         size += len(found[name])
         if size > MAX_BYTES or len(found) > MAX_FILES:

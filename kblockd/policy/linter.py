@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kblockd.policy import builtins
+from kblockd.policy import advice, builtins
 from kblockd.policy.faults import Fault
 from kblockd.policy.negation import Negations
 from kblockd.policy.syntax import Module, Node, alias, reference, span, walk
@@ -19,7 +19,6 @@ _KEYWORDS: Final = frozenset({"contains", "every", "if", "in"})
 _RESERVED: Final = frozenset({"input", "data"})
 _VERB: Final = re.compile(r"%(?P<verb>.?)", re.DOTALL)
 _EXACT: Final = 1 << 53
-_UNSUPPORTED: Final = "remove the call, or set policy.engine to opa"
 
 Functions = Mapping[str, int]
 
@@ -132,7 +131,7 @@ def _call(module: Module, node: Node, functions: Functions) -> Iterator[Fault]:
     if name in builtins.REFUSED and local not in functions:
         yield module.fault(node, f"{name} may not be called", builtins.REFUSED[name])
     elif arity is None:
-        yield module.fault(node, f"{name} is not a function of the embedded engine or of the bundle", _UNSUPPORTED)
+        yield module.fault(node, *advice.undefined_function(name, (*functions, *builtins.ARITY)))
     elif count not in (arity, arity + 1):
         yield module.fault(node, f"{name} takes {arity} arguments, {count} are given", "correct the call")
     elif name == "walk" and count == 1:

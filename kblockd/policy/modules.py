@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import regorus
 
+from kblockd.policy import advice
 from kblockd.policy.faults import Fault
 from kblockd.policy.replacements import DecisionTime, install
 
@@ -99,13 +100,13 @@ def bare_error(error: BaseException) -> str:
     return f"{fault.file}:{fault.line}:{fault.column}: {what}" if fault.line else what
 
 
-def fault_of(error: BaseException, file: str) -> Fault:
-    """The fault that an engine's error text names."""
+def fault_of(error: BaseException, file: str, otherwise: str = advice.RULE) -> Fault:
+    """The fault that an engine's error text names; ``otherwise`` is the next step where no better one is known."""
     text = str(error).split("\n\nStack backtrace", 1)[0]
     _, marker, tail = text.partition("error: ")
     message = " ".join((tail if marker else text).split())[:500] or type(error).__name__
     place = _PLACE.search(text)
-    step = "correct the rule"
+    step = advice.next_step(message, otherwise)
     if place is None or place["file"] == _QUERY_FILE:
         return Fault(file, 0, 0, message, step)
     return Fault(place["file"], int(place["line"]), int(place["column"]), message, step)

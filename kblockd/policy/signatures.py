@@ -91,6 +91,8 @@ def _signer(token: Token, trust: Trust) -> VerificationKey:
     if token.key and token.key not in trust.keys:
         known = ", ".join(trust.keys) or "none"
         step = "sign with a configured key (`--verification-key-id` names it), or add the key to policy.verification"
+        if not trust.keys:
+            step = "add the key to policy.verification; a command knows it by --config"
         raise refusal(SIGNATURES, f"the key {token.key[:128]!r} is not configured (configured: {known})", step)
     candidates = [trust.keys[token.key]] if token.key else list(trust.keys.values())
     for key in candidates:

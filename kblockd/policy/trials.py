@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from kblockd.policy import throwaway
 from kblockd.policy.bundle import Bundle
+from kblockd.policy.entrypoints import ENTRYPOINTS
 from kblockd.policy.fired import Rule, rules_of
 from kblockd.policy.pool import EmbeddedLimits
 
@@ -60,7 +61,8 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """``rules`` are all that count and ``fired`` those of them that a test saw; both in the order of the files."""
+    """``rules`` are all that count and ``fired`` those of them that a test saw; both in the order of the files.
+    ``missing`` are the packages that kblockd asks and the bundle does not have."""
 
     engine: str
     revision: str
@@ -68,6 +70,7 @@ class Trials:
     rules: tuple[Rule, ...]
     fired: tuple[Rule, ...]
     lines: tuple[Lines, ...]
+    missing: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -80,8 +83,10 @@ class Trials:
         lines: Iterable[Lines],
     ) -> Trials:
         """Sorted, and without what does not count."""
-        counted = tuple(sorted(rule for rule in rules if not rule.is_test and rule.kind != "value"))
-        seen = set(fired)
+        deciding = [rule for rule in rules if not rule.is_test]
+        counted = tuple(sorted(rule for rule in deciding if rule.kind != "value"))
+        seen, names = set(fired), {rule.name for rule in deciding}
+        results = {entrypoint.replace("/", ".") for entrypoint in ENTRYPOINTS}
         return cls(
             engine,
             bundle.revision,
@@ -89,6 +94,7 @@ class Trials:
             counted,
             tuple(rule for rule in counted if rule in seen),
             tuple(sorted(lines)),
+            tuple(sorted(result.removesuffix(".result") for result in results - names)),
         )
 
     @property
@@ -121,6 +127,7 @@ class Trials:
             "tests": [test.to_json() for test in self.tests],
             "passed": len(self.tests) - len(self.failed),
             "failed": len(self.failed),
+            "missing": self.missing,
             "rules": {
                 "covered": len(self.fired),
                 "total": len(self.rules),

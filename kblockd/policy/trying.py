@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kblockd.policy import checks
+from kblockd.policy import advice, checks
 from kblockd.policy.faults import Fault
 from kblockd.policy.fired import Rule
 from kblockd.policy.firing import Firing
@@ -49,7 +49,7 @@ def _is_test(rule: Rule) -> bool:
 def _why(engine: Any, time: DecisionTime, name: str) -> str:
     """Why it fails; empty for a test that passes."""
     answer = evaluate(engine, time, f"data.{name}", b"{}", quoting=True)
-    return "" if answer.get("value") is True else str(answer.get("error", "it is not true"))
+    return "" if answer.get("value") is True else str(answer.get("error", advice.FAILING))
 
 
 def _watched(engine: Any, firing: Firing, time: DecisionTime, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
@@ -11,14 +11,22 @@ from kblockd.policy.faults import PolicyRefused
 
 OnRefused = Callable[[PolicyRefused], Awaitable[None]]
 
+_log = logging.getLogger(__name__)
+
 
 async def poll(clock: Clock, interval_seconds: float, look: Callable[[], Awaitable[object]]) -> NoReturn:
     """Looks every ``interval_seconds`` until it is cancelled. What a look raises (the record could not be written)
-    must not end the watch: the next one tries again, and the engine's ``status().last_error`` says so meanwhile."""
+    must not end the watch: the next one tries again, and the log says so once until a look ends well."""
+    said = ""
     while True:
         await clock.sleep(interval_seconds)
-        with contextlib.suppress(Exception):
+        try:
             await look()
+            said = ""
+        except Exception as error:
+            if (name := type(error).__name__) != said:
+                _log.warning("a look at the policy failed (%s): it is repeated, the revision in force stays", name)
+                said = name
 
 
 class Refusals:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from kblockd.policy import builtins, entrypoints
+from kblockd.policy import advice, builtins, entrypoints
 from kblockd.policy.bundle import Bundle
 from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.faults import Fault, PolicyRefused
@@ -71,7 +71,8 @@ def _fault(row: Mapping[str, Any]) -> Fault:
     name = message.removeprefix(_UNDEFINED_FUNCTION)
     if name != message and name in builtins.OUTSIDE:
         return Fault(*place, f"{name} may not be called", builtins.OUTSIDE[name])
-    return Fault(*place, message, "correct the rule")
+    otherwise = advice.SYNTAX if row.get("code") == "rego_parse_error" else advice.RULE
+    return Fault(*place, message, advice.next_step(message, otherwise))
 
 
 async def _quiet(shop: Workshop) -> list[Fault]:
@@ -161,9 +162,9 @@ async def _tested(shop: Workshop) -> tuple[list[Fault], int]:
 
 def _failed(row: Mapping[str, Any]) -> Fault:
     error, where = row.get("error"), row["location"]
-    why = str(error.get("message") or error.get("code")) if isinstance(error, dict) else "it is not true"
-    message = f"{row['package']}.{row['name']} fails: {why}"
-    return Fault(str(where["file"]), int(where["row"]), int(where["col"]), message, "correct the rule or the test")
+    why = str(error.get("message") or error.get("code")) if isinstance(error, dict) else advice.FAILING
+    message = f"{row['package'].removeprefix('data.')}.{row['name']} fails: {why}"
+    return Fault(str(where["file"]), int(where["row"]), int(where["col"]), message, advice.RULE_OR_TEST)
 
 
 def _order(fault: Fault) -> tuple[str, int, int, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kblockd.policy import advice
 from kblockd.policy.bundle import Bundle
 from kblockd.policy.faults import LoadFailed, PolicyRefused
 from kblockd.policy.opa.check import compiled
@@ -60,7 +61,7 @@ async def _report(shop: Workshop, passed: Sequence[Trial]) -> Mapping[str, Any]:
 def _test(row: Mapping[str, Any]) -> Trial:
     where, error, why = row["location"], row.get("error"), ""
     if row.get("fail") or error:
-        why = str(error.get("message") or error.get("code")) if isinstance(error, dict) else "it is not true"
+        why = str(error.get("message") or error.get("code")) if isinstance(error, dict) else advice.FAILING
     name = f"{str(row['package']).removeprefix('data.')}.{row['name']}"
     return Trial(str(where["file"]).removeprefix("./"), int(where["row"]), int(where["col"]), name, why)
 

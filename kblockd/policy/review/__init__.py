@@ -4,7 +4,7 @@
     shape        the shape of the input, and whether a path can exist in it
     metadata     ``# METADATA`` blocks as OPA reads them, with the place of every key
     annotations  the schemas that annotations name
-    references   what the rules name of the input
+    references   what the rules name of the input and of the bundle
     uses         what a rule looks at, directly and through others
     packages     packages that no entry point comes to
     breadth      what allows more than it seems
@@ -37,4 +37,5 @@ _PARTS: tuple[Part, ...] = (references.referenced, packages.unused, breadth.allo
 def review(modules: Modules, time: DecisionTime, schema: Mapping[str, Any]) -> list[Finding]:
     """Findings in the rules, by place; ``schema`` is that of the input. Raises ``RuntimeError``."""
     tree = [Module.from_ast(row) for row in json.loads(load(modules, time).get_ast_as_json())]
-    return sorted({finding for part in _PARTS for finding in part(tree, Shape(schema))})
+    found = {finding for part in _PARTS for finding in part(tree, Shape(schema))}
+    return sorted(found.union(references.missing(tree, modules.data)))

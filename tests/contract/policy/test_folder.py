@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -76,13 +77,26 @@ async def test_folder_that_disappears_is_refused_once(watched: Watched) -> None:
     assert watched.engine.status().ready
 
 
-async def test_activation_that_could_not_be_recorded_is_tried_again(watched: Watched) -> None:
+async def test_a_name_that_is_not_utf_8_is_refused_and_not_passed_over_in_silence(watched: Watched) -> None:
+    """It has no place in a revision."""
+    Path(os.fsdecode(os.fsencode(watched.path) + b"/\xff.rego")).write_text("package x\n")
+    await watched.settles()
+    ((fault,),) = [refused.faults for refused in watched.refused]
+    assert (fault.file, fault.message) == (r"\udcff.rego", "a name that is not UTF-8")
+    assert watched.engine.status().ready
+
+
+async def test_activation_that_could_not_be_recorded_is_tried_again(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says so once."""
     old = watched.engine.status().revision
-    watched.failures.append(OSError("no space"))
+    watched.failures += [OSError("no space")] * 2
     write(watched.path, CHANGED)
-    for _ in range(2):
+    for _ in range(3):
         await watched.clock.tick()
     assert watched.engine.status().revision == old
+    assert [row.getMessage().partition(":")[0] for row in caplog.records] == ["a look at the policy failed (OSError)"]
     assert watched.engine.status().last_error
     await watched.clock.tick()
     assert watched.engine.status().revision == Bundle.of(CHANGED).revision

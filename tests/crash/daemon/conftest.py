@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from tests.contract.policy.support import opa_binary
 from tests.crash.daemon.forked import ForkedSite
 from tests.crash.daemon.story import ATTEMPTS, EFFECT_FREE, World, variant
 from tests.harness import refund_contract
@@ -21,9 +23,18 @@ CONTRACTS = {
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def engine() -> str:
+    """What decides; a module may say "opa"."""
+    return "embedded"
+
+
+@pytest.fixture(scope="module")
+def world(engine: str) -> Iterator[World]:
     """production allows three attempts, single one; free believes error answers; in late absence is final after 3 s."""
     with ForkedSite.forking() as site, PaymentsServer.start(site.folder) as payments:
-        site.configure(payments.url, contracts=CONTRACTS)
+        policy: dict[str, Any] = {}
+        if engine == "opa":
+            policy = {"engine": engine, "opa": {"command": str(opa_binary()), "run_dir": str(site.folder / "opa")}}
+        site.configure(payments.url, contracts=CONTRACTS, daemon={"policy": policy})
         site.pin()
         yield World(site, payments)

@@ -14,9 +14,12 @@ from click.testing import CliRunner, Result
 from kblockd.cli.kblockd import kblockd
 from kblockd.policy.bundle import Bundle
 from kblockd.policy.opa.tarball import build
+from tests.contract.policy.bundles import KeyPair
 from tests.contract.policy.support import ALLOW, ALLOW_REFUND, deciding, document, opa_binary, package, write
+from tests.harness import ROOT, merged, shipped
 
 Run = Callable[..., Result]
+RELEASE = KeyPair("release-2026")
 TEST = """package kblock.decision_test
 
 import data.kblock.decision
@@ -138,6 +141,32 @@ def test_an_engine_that_is_not_there_is_wrong_usage(run: Run, folder: Path) -> N
 def test_without_path_and_configuration_the_missing_file_is_named(run: Run) -> None:
     shown = run("check")
     assert (shown.exit_code, "kblockd.yaml" in shown.stderr) == (1, True)
+
+
+def test_pol_05_a_draft_is_looked_at_and_comes_into_force_nowhere(run: Run, folder: Path, tmp_path: Path) -> None:
+    """Where signatures are asked for: check refuses it, unless it is told, and then neither writes nor notes."""
+    _, public = RELEASE.write(tmp_path)
+    key = {"id": RELEASE.id, "algorithm": RELEASE.algorithm, "file": str(public)}
+    noted, served = tmp_path / "revisions.jsonl", tmp_path / "served.tar.gz"
+    policy = {
+        "engine": "opa",
+        "opa": {"url": "http://127.0.0.1:9", "revisions": str(noted)},
+        "bundle": str(folder),
+        "verification": {"allow_unsigned": False, "scope": "", "keys": [key]},
+    }
+    places = {name: str(ROOT / "config" / name) for name in ("actions", "upstreams")}
+    config = tmp_path / "kblockd.yaml"
+    config.write_text(json.dumps(merged(shipped("kblockd.yaml"), {**places, "policy": policy})))
+    options = ("--config", config)
+    refused = run("check", folder, *options)
+    assert (refused.exit_code, "nobody signed this bundle" in refused.stderr) == (1, True)
+    assert "can be checked with --draft" in refused.stderr
+    for command in (("check", "--draft"), ("test",)):
+        assert run(command[0], folder, *command[1:], *options).exit_code == 0
+    both = run("check", folder, "--draft", "--bundle", served, *options)
+    assert (both.exit_code, "sign it first" in both.stderr) == (2, True)
+    assert not noted.exists()
+    assert not served.exists()
 
 
 def test_schema_is_what_opa_checks_with(run: Run, folder: Path, tmp_path: Path) -> None:

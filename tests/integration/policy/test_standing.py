@@ -117,6 +117,23 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_ours(site: Site) -> N
     assert (after.begun, after.ended) == (before.begun + 3, before.ended + 3)
 
 
+def test_what_an_earlier_daemon_had_in_force_is_not_what_a_starting_one_has(site: Site) -> None:
+    """From its lock to its first attempt a daemon has said nothing yet; what stands there is of another process."""
+    file = site.data / standing.NAME
+    said = file.read_text()
+    found = json.loads(said)
+    file.write_text(json.dumps({**found, "pid": found["pid"] + 1}))
+    try:
+        code, shown = as_json(site, "status")
+        assert (code, shown["active"], shown["revision"], shown["in_force"]) == (1, {}, "", False)
+        assert "in force: nothing" in policy(site, "status").stdout
+        refused = policy(site, "reload")
+        assert (refused.exit_code, "still starting" in refused.stderr) == (1, True)
+    finally:
+        file.write_text(said)
+    assert as_json(site, "status")[0] == 0
+
+
 def test_a_daemon_that_stands_still_is_not_waited_for_for_ever(site: Site) -> None:
     assert site.process is not None
     os.kill(site.process.pid, signal.SIGSTOP)

@@ -32,6 +32,44 @@ def found(*rules: str, file: str = "decision.rego") -> list[str]:
 @pytest.mark.parametrize(
     "rule",
     [
+        "a if data.kblock.decision.result.effect",
+        "a if data.kblock.decision",
+        "a if data.limits.eur.one > 1",
+        "a if data.limits.list[0].x",
+        "a if data.limits[input.args.currency]",
+        "a if { some name in input.args; data.kblock[name] }",
+        "f(x) := x\n\na if data.kblock.decision.f(1)",
+    ],
+)
+def test_what_the_bundle_gives_is_left_alone(rule: str) -> None:
+    assert missing(rule) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "place"),
+    [
+        ("a if data.kblock.decisions.result", "7:28"),
+        ("a if data.kblock.decision.results", "7:27"),
+        ("a if data.limits.gbp.one > 1", "7:22"),
+        ("a if not data.kblock.actions.lost.refusals", "7:35"),
+        ("a if data.limit[input.args.currency]", "7:11"),
+    ],
+)
+def test_what_nothing_gives_is_undefined_for_ever(rule: str, place: str) -> None:
+    """A file that was left out, or a name misspelt: a refusal that rests on it never happens."""
+    assert missing(rule) == [f"{place} error data-path"]
+
+
+def missing(rule: str) -> list[str]:
+    """The findings about names below ``data`` in a bundle with a document."""
+    texts = files(decision=package("decision", rule))
+    findings = review(Modules(texts, {"limits": {"eur": {"one": 1}, "list": [{}]}}), DecisionTime(), SCHEMA)
+    return [f"{each.line}:{each.column} {each.level} {each.code}" for each in findings if each.code == "data-path"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
         "a if input.principal.id",
         'a if input["principal"].roles[0]',
         "a if some role in input.principal.roles",

@@ -14,7 +14,7 @@ from tests.unit.policy_library.mutants import dies, mutants
 from tests.unit.policy_library.test_mutants import FOLDER, without
 
 GUIDE = (FOLDER / "README.md").read_text()
-FILE, LINES, TEST = re.findall(r"^```rego\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
+FILE, LINES, TEST = re.findall(r"^```rego\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)[-3:]
 NAME = "actions/unlock_account.rego"
 
 
