@@ -49,7 +49,7 @@ class Puppet:
         finally:
             found["payments"] = real
 
-    async def invoke(self, call: Call, on_late: OnLate) -> Outcome:
+    async def invoke(self, call: Call, on_late: OnLate, permit: Callable[[], bool]) -> Outcome:
         """Counted."""
         self.invoked.append(call)
         return await self.on_invoke(call, on_late)
