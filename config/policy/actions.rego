@@ -11,6 +11,24 @@ package kblock.actions
 import rego.v1
 
 # METADATA
+# description: |
+#   The actions that have lines below. One whose own rules give no decision is refused: a file that is missing, or an input
+#   that its rules do not know, must not leave it to the tables.
+owned contains "payment.refund.create"
+
+owned contains "ticket.create"
+
+owned contains "service.restart.execute"
+
+owned contains "firewall.rule.change"
+
+owned contains "email.send"
+
+owned contains "record.delete"
+
+owned contains "application.deploy"
+
+# METADATA
 # description: Stage 3, {refusals, tier}. A refusal outweighs everything; the tier says who must approve.
 decision := data.kblock.actions.issue_refund.decision if input.action.type == "payment.refund.create"
 

@@ -1,5 +1,6 @@
 package kblock.decision_test
 
+import data.kblock.actions
 import data.kblock.decision
 import rego.v1
 
@@ -35,6 +36,31 @@ test_a_refusal_of_the_file_outweighs_its_tier if {
 		"approvals": {"count": 0, "roles": []},
 		"observe_until": "",
 		"reasons": [{"code": "REFUND_LIMIT", "message": "the amount is beyond what may be refunded"}],
+	}
+}
+
+test_an_action_whose_own_rules_give_no_decision_is_denied if {
+	result := decision.result with input as action("note.create", "low", "staging")
+		with data.kblock.actions.owned as {"note.create"}
+	result == {
+		"effect": "deny",
+		"approvals": {"count": 0, "roles": []},
+		"observe_until": "",
+		"reasons": [{"code": "RULES_MISSING", "message": "the rules of this action gave no decision"}],
+	}
+}
+
+test_every_action_with_lines_is_owned if {
+	every type in {
+		"application.deploy",
+		"email.send",
+		"firewall.rule.change",
+		"payment.refund.create",
+		"record.delete",
+		"service.restart.execute",
+		"ticket.create",
+	} {
+		type in actions.owned
 	}
 }
 
