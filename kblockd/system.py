@@ -82,7 +82,10 @@ class SystemClock:
 
 
 class RandomIds:
-    """Identifiers from the operating system's randomness, drawn some at a time; no bit is used twice."""
+    """Identifiers from the operating system's randomness, drawn some at a time; no bit is used twice.
+
+    Belongs to one thread of one process: a fork would go on with the same bits.
+    """
 
     def __init__(self) -> None:
         self._drawn = b""

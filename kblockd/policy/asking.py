@@ -21,6 +21,7 @@ Ask = Callable[[str, bytes], Awaitable[Mapping[str, Any]]]
 
 CLOSED = "the policy engine is closed"
 _CONTRACTS: Final = 256
+_CONTRACT_BYTES: Final = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ async def _result(ask: Ask, entrypoint: str, body: bytes) -> Mapping[str, Any]:
 class Contracts:
     """The canonical form of contracts: the largest member of every question, the same object each time, never changed.
 
-    Each is kept with its text, so that its identity stays its own."""
+    Each is kept with its text, so that its identity stays its own. A large one is not kept: questions may also come
+    from people who try a policy out."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, bytes]] = {}
@@ -77,6 +79,8 @@ class Contracts:
         if known is not None:
             return known[1]
         text = canonical(contract)
+        if len(text) > _CONTRACT_BYTES:
+            return text
         if len(self._known) >= _CONTRACTS:
             self._known.clear()
         self._known[id(contract)] = (contract, text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -91,7 +92,7 @@ class LoadingEngine:
         known = self._passed
         if known is None or (known.revision, known.origin) != (bundle.revision, bundle.origin):
             self._passed = known = await self._check(bundle)
-        return known
+        return replace(known, token=bundle.token)
 
     def is_in_force(self, bundle: Bundle) -> bool:
         """The same content from the same signer: what another key signed anew is another activation."""

@@ -22,6 +22,7 @@ from kblockd.upstream.wire import Wire
 KEPT_SECONDS: Final = 1.0
 KEPT_MOST: Final = 128
 _HEAD_BYTES: Final = 100 * 1024
+_LENGTHS: Final = (b"content-length", b"transfer-encoding")
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -32,6 +33,7 @@ class Connection:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+        self._clear = True  # where the last answer ends
 
     async def ask(
         self, meter: Meter, method: str, target: bytes, headers: Headers, content: bytes
@@ -51,6 +53,7 @@ class Connection:
         while True:
             event = await self._next(meter)
             if isinstance(event, h11.Response):
+                self._clear = _ends_clearly(method, event)
                 return event
             if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
                 return event  # the caller refuses it
@@ -67,7 +70,7 @@ class Connection:
     def reusable(self) -> bool:
         """Both sides have said all, and nothing was said beyond, as far as is known: ``quiet`` looks again."""
         done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
-        return done and self._http.trailing_data == (b"", False) and self._wire.open()
+        return done and self._clear and self._http.trailing_data == (b"", False) and self._wire.open()
 
     def renew(self) -> None:
         """Ready for the next request."""
@@ -157,3 +160,10 @@ class Kept:
                 connection.close()
         self._waiting = [one for one in self._waiting if one[0] > now]
         self._watch()
+
+
+def _ends_clearly(method: str, head: h11.Response) -> bool:
+    """Not one that announces a body where none belongs, or two lengths: what comes late would be the next answer."""
+    announced = {name for name, value in head.headers if name in _LENGTHS and value != b"0"}
+    bodiless = method.upper() == "HEAD" or head.status_code in (204, 304)
+    return len(announced) <= (0 if bodiless else 1)

@@ -156,8 +156,7 @@ class GuardedExchange:
     async def send(self, method: str, target: bytes, headers: Headers, content: bytes) -> Reply:
         """One request to the origin and its whole answer; raises ``ExchangeCut``, ``httpx2.TransportError``."""
         length = [(b"Content-Length", str(len(content)).encode())] if content or method not in _BODILESS else []
-        host = (b"Host", self._requests.host)
-        answer = await self._requests.begin(method, target, [host, *headers, *length], content)
+        answer = await self._requests.begin(method, target, [*headers, *length], content)
         try:
             body = b"".join([part async for part in answer.pieces()])
         finally:
@@ -173,29 +172,47 @@ class _Requests:
     """The requests of one exchange: at most ``_CONNECTIONS`` at a time, bounded together."""
 
     def __init__(self, guard: Guard, meter: Meter, authorization: bytes | None) -> None:
-        self.host = _host(guard.origin)
+        self._host = _host(guard.origin)
         self._authorization = authorization
         self._guard = guard
         self._meter = meter
         self._left = guard.max_response_bytes
         self._slots = asyncio.Semaphore(_CONNECTIONS)
         self._busy: set[Connection] = set()
+        self._closed = False
 
     async def begin(self, method: str, target: bytes, headers: Headers, content: bytes) -> Answer:
         """Until the head of the answer is here; the caller releases it. Raises as ``GuardedExchange.send``."""
-        await self._slots.acquire()
-        try:
-            connection = await self._guard.connection(self._meter)
-        except BaseException:
-            self._slots.release()
-            raise
-        self._busy.add(connection)
+        if not target.startswith(b"/"):  # an absolute one would name another origin to servers that forward
+            raise self.cut("ORIGIN_REFUSED", "the target of a request is a path")
+        connection = await self._connection()
         try:
             head = await connection.ask(self._meter, method, target, self._outgoing(headers), content)
             return Answer(self, connection, head, self._checked(head))
         except BaseException:
             self.end(connection)
             raise
+
+    async def _connection(self) -> Connection:
+        """In a slot of its own; the exchange may be closed while either is waited for, and then nothing is sent."""
+        await self._slots.acquire()
+        try:
+            self._check_open()
+            connection = await self._guard.connection(self._meter)
+            self._busy.add(connection)
+        except BaseException:
+            self._slots.release()
+            raise
+        try:
+            self._check_open()
+        except BaseException:
+            self.end(connection)
+            raise
+        return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self.cut("EXCHANGE_CLOSED", "the exchange was closed before the request could leave")
 
     def body(self, connection: Connection) -> AsyncIterator[bytes]:
         """The body's bytes as they come."""
@@ -225,10 +242,12 @@ class _Requests:
             self._guard.kept.keep(connection)
 
     def close(self) -> None:
-        """Closes what is busy."""
+        """Closes what is busy, and lets nobody wait for a slot any longer."""
         self._authorization = None
+        self._closed = True
         for connection in self._busy:
             connection.close()
+            self._slots.release()
         self._busy.clear()
 
     def check_origin(self, url: httpx2.URL) -> None:
@@ -241,7 +260,9 @@ class _Requests:
             raise self.cut("ORIGIN_REFUSED", "the adapter asked for another origin than the upstream's")
 
     def _outgoing(self, headers: Headers) -> list[tuple[bytes, bytes]]:
-        found = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
+        """Whatever the adapter calls the server, the origin is asked."""
+        found = [(b"Host", self._host)]
+        found += [(name, value) for name, value in headers if name.lower() not in (b"host", b"accept-encoding")]
         if self._authorization is not None and all(name.lower() != b"authorization" for name, _ in found):
             found.append((b"Authorization", self._authorization))
         found.append((b"Accept-Encoding", b"identity"))

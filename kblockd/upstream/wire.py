@@ -14,6 +14,9 @@ from typing import Any, Final
 import httpx2
 
 _MOST_BUFFERED: Final = 256 * 1024
+_LOOK_SECONDS: Final = 0.002
+_FAREWELL_SECONDS: Final = 1.0
+"""How long a peer may take to answer the end of TLS before its connection is dropped."""
 
 
 class Wire(asyncio.Protocol):
@@ -22,6 +25,7 @@ class Wire(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._transport: Any = None  # an asyncio.Transport once connected
+        self._below: Any = None  # what TLS writes to
         self._received = bytearray()
         self._ended = False  # no more bytes will come
         self._lost = False
@@ -47,7 +51,8 @@ class Wire(asyncio.Protocol):
         self._received.clear()
         if self._held:
             self._held = False
-            self._transport.resume_reading()
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
         return data
 
     async def write(self, data: bytes, left: float) -> None:
@@ -55,15 +60,11 @@ class Wire(asyncio.Protocol):
         if self._lost:
             raise httpx2.WriteError(_said(self._error))
         self._transport.write(data)
-        while self._full and not self._lost:
-            self._writer = self._loop.create_future()
-            try:
-                await self._within(self._writer, left, httpx2.WriteTimeout("the request did not leave in time"))
-            except BaseException:
-                self._transport.abort()
-                raise
-            finally:
-                self._writer = None
+        try:
+            await self._drained(left)
+        except BaseException:
+            self._transport.abort()
+            raise
         if self._lost:
             raise httpx2.WriteError(_said(self._error))
 
@@ -71,7 +72,9 @@ class Wire(asyncio.Protocol):
         """Handshake as a client of ``name``; raises ``ConnectError`` or ``ConnectTimeout``."""
         try:
             async with asyncio.timeout(left):
-                transport = await self._loop.start_tls(self._transport, self, context, server_hostname=name)
+                transport = await self._loop.start_tls(
+                    self._transport, self, context, server_hostname=name, ssl_shutdown_timeout=_FAREWELL_SECONDS
+                )
         except TimeoutError:
             self._transport.abort()
             raise httpx2.ConnectTimeout("the TLS handshake did not end in time") from None
@@ -80,8 +83,7 @@ class Wire(asyncio.Protocol):
             raise httpx2.ConnectError(f"TLS: {_said(error)}") from None
         if transport is None:
             raise httpx2.ConnectError("TLS: the connection was closed in the handshake")
-        self._transport = transport
-        self._transport.set_write_buffer_limits(0)
+        self._below, self._transport = self._transport, transport
 
     def open(self) -> bool:
         """As far as the loop has seen: nobody has closed it, and nothing came that nobody has read."""
@@ -110,7 +112,7 @@ class Wire(asyncio.Protocol):
 
     def close(self) -> None:
         """Closes the socket; nothing is waiting to leave."""
-        if self._full:
+        if self._unsent():
             self._transport.abort()
         else:
             self._transport.close()
@@ -151,6 +153,24 @@ class Wire(asyncio.Protocol):
         """The kernel has them all."""
         self._full = False
         _wake(self._writer)
+
+    def _unsent(self) -> bool:
+        """Whether the kernel has not taken all bytes. What TLS has handed on counts for it as sent."""
+        if self._below is None:
+            return self._full
+        return bool(self._transport.get_write_buffer_size() or self._below.get_write_buffer_size())
+
+    async def _drained(self, left: float) -> None:
+        ends = self._loop.time() + left
+        while self._unsent() and not self._lost:
+            self._writer = self._loop.create_future()
+            if self._below is not None:  # nobody tells when that one is empty
+                self._loop.call_later(_LOOK_SECONDS, _wake, self._writer)
+            late = httpx2.WriteTimeout("the request did not leave in time")
+            try:
+                await self._within(self._writer, ends - self._loop.time(), late)
+            finally:
+                self._writer = None
 
     async def _within(self, waiter: asyncio.Future[None], left: float, late: Exception) -> None:
         timer = self._loop.call_later(max(0.0, left), _fail, waiter, late)

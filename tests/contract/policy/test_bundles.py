@@ -116,6 +116,21 @@ async def test_same_content_from_another_signer_is_another_activation(watched: W
     assert watched.activated[1] == (revision, revision)
 
 
+async def test_content_that_is_signed_anew_carries_its_new_signature(
+    kind: Kind, tmp_path: Path, machine: Machine
+) -> None:
+    """It need not be checked again, but what is kept of its activation is the signature that was verified for it."""
+    it = Watched(put(tmp_path / "b.tar.gz", packed(signed(OLD, RELEASE, iat=1))), kind, machine.read)
+    try:
+        first = await it.engine.prepare(it.path)
+        put(it.path, packed(signed(OLD, RELEASE, iat=2)))
+        second = await it.engine.prepare(it.path)
+        assert (second.revision, second.token) == (first.revision, (await it.engine.read(it.path)).token)
+        assert second.token != first.token
+    finally:
+        await it.engine.close()
+
+
 async def test_signature_that_expires_while_in_force_is_said_and_nothing_stops(
     watched: Watched, machine: Machine
 ) -> None:

@@ -7,6 +7,8 @@ import ipaddress
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -15,6 +17,9 @@ from kblockd.upstream.adapter import Reply
 from kblockd.upstream.address_guard import AddressGuard
 from kblockd.upstream.connection import KEPT_SECONDS, Kept
 from kblockd.upstream.exchange import ExchangeCut, Guard, Origin
+from kblockd.upstream.tls import make_context
+from kblockd.upstream.wire import Wire
+from tests.security.upstream.certificates import Certificate
 
 Behaviour = Callable[["Peer", bytes, asyncio.StreamWriter], Awaitable[bool]]
 
@@ -67,6 +72,10 @@ async def peer(behaviour: Behaviour) -> AsyncIterator[Peer]:
             yield made
         finally:
             made.guard.close()
+
+
+async def here(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
 
 
 async def good(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
@@ -205,8 +214,121 @@ async def test_a_call_that_was_given_up_leaves_no_connection() -> None:
         assert made.connections == 2
 
 
-async def test_a_request_that_does_not_leave_in_time_never_leaves() -> None:
-    """The kernel takes a part, the deadline comes: the rest is thrown away with the connection (R176)."""
+@pytest.mark.parametrize(
+    "announced",
+    [
+        b"204 No Content\r\ncontent-length: 42",
+        b"204 No Content\r\ntransfer-encoding: chunked",
+        b"200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked",
+    ],
+    ids=["no content with length", "no content in chunks", "two lengths"],
+)
+async def test_an_answer_whose_end_is_not_clear_is_the_last_of_its_connection(announced: bytes) -> None:
+    """The body that does not belong there comes late, and would be the answer to the next call."""
+    asked = asyncio.Event()
+
+    async def late(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        if made.requests > 1:
+            return await good(made, head, writer)
+        body = b"0\r\n\r\n" if b"200" in announced else b""
+        writer.write(b"HTTP/1.1 %s\r\n\r\n%s" % (announced, body))
+        await writer.drain()
+        await asked.wait()
+        return True
+
+    async with peer(late) as made, asyncio.timeout(20):
+        assert (await made.ask()).body == b""
+        assert (await made.ask()).body == b"2"
+        assert made.connections == 2
+        asked.set()
+
+
+async def test_no_content_without_a_body_keeps_its_connection() -> None:
+    async def nothing(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n")
+        return True
+
+    async with peer(nothing) as made, asyncio.timeout(20):
+        assert [(await made.ask()).status for _ in range(2)] == [204, 204]
+        assert made.connections == 1
+
+
+async def test_a_closed_exchange_lets_nobody_wait_for_a_slot() -> None:
+    """The requests under way end, those that wait for their end are never begun."""
+
+    async def silent(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        if made.requests == 4:
+            busy.set()
+        await over.wait()
+        return False
+
+    busy, over = asyncio.Event(), asyncio.Event()
+    async with peer(silent) as made, asyncio.timeout(20):
+        exchange = made.guard.exchange(time.monotonic() + 60)
+        tasks = [asyncio.create_task(exchange.send("GET", b"/", [], b"")) for _ in range(6)]
+        await busy.wait()
+        await exchange.close()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(error, httpx2.TransportError) for error in ended)
+        assert (made.requests, made.connections) == (4, 4)
+        over.set()
+
+
+async def test_a_request_whose_exchange_is_closed_while_it_connects_never_leaves() -> None:
+    """Nor does it go out without the credential that was forgotten at the close (R632)."""
+    async with peer(good) as made, asyncio.timeout(20):
+        connected, closed = asyncio.Event(), asyncio.Event()
+        direct = made.guard.connect
+
+        async def slow(host: str, port: int, deadline: float) -> Wire:
+            wire = await direct(host, port, deadline)
+            connected.set()
+            await closed.wait()
+            return wire
+
+        exchange = replace(made.guard, connect=slow).exchange(time.monotonic() + 60)
+        task = asyncio.create_task(exchange.send("POST", b"/", [], b"x"))
+        await connected.wait()
+        await exchange.close()
+        closed.set()
+        with pytest.raises(ExchangeCut):
+            await task
+        assert (exchange.bytes_written, exchange.tampered, made.requests) == (0, "EXCHANGE_CLOSED", 0)
+
+
+@pytest.mark.parametrize("target", [b"http://elsewhere.example/", b"elsewhere.example:80", b"*", b""])
+async def test_a_target_is_a_path_of_the_origin(target: bytes) -> None:
+    """An absolute one has precedence over Host: a server that forwards would send it elsewhere."""
+    async with peer(good) as made, asyncio.timeout(20):
+        exchange = made.guard.exchange(time.monotonic() + 20)
+        with pytest.raises(ExchangeCut):
+            await exchange.send("POST", target, [], b"x")
+        assert (exchange.tampered, exchange.bytes_written, made.connections) == ("ORIGIN_REFUSED", 0, 0)
+        await exchange.close()
+
+
+async def test_host_is_the_origin_whatever_the_adapter_says() -> None:
+    """Behind one address there may be several servers."""
+    seen: list[bytes] = []
+
+    async def noting(made: Peer, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        seen.extend(line for line in head.split(b"\r\n") if line.lower().startswith(b"host:"))
+        return await good(made, head, writer)
+
+    async with peer(noting) as made, asyncio.timeout(20):
+        exchange = made.guard.exchange(time.monotonic() + 20)
+        elsewhere = {"Host": "elsewhere.example"}
+        async with httpx2.AsyncClient(transport=exchange.transport) as client:
+            await client.get(f"{made.guard.origin}/", headers=elsewhere)
+        assert seen == [b"Host: 127.0.0.1:%d" % made.guard.origin.port]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_request_that_does_not_leave_in_time_never_leaves(scheme: str, tmp_path: Path) -> None:
+    """The kernel takes a part, the deadline comes: the rest is thrown away with the connection (R176).
+
+    What TLS has encrypted and handed to the socket is part of that rest.
+    """
     received = bytearray()
     ended = asyncio.Event()
 
@@ -221,12 +343,14 @@ async def test_a_request_that_does_not_leave_in_time_never_leaves() -> None:
         ended.set()
 
     go = asyncio.Event()
-    server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1024)
-    origin = Origin("http", "127.0.0.1", server.sockets[0].getsockname()[1])
-    connect = AddressGuard([ipaddress.ip_network("127.0.0.0/8")]).connect
+    shown = Certificate(tmp_path, "localhost")
+    context = shown.context if scheme == "https" else None
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1024, ssl=context)
+    origin = Origin(scheme, "localhost", server.sockets[0].getsockname()[1])
+    connect = AddressGuard([ipaddress.ip_network("127.0.0.0/8")], resolve=here).connect
     # The clock stands still, so that a slow machine spends the second where it is meant: in the write.
     now = time.monotonic()
-    guard = Guard(origin, connect, None, 64 * 1024, clock=lambda: now)
+    guard = Guard(origin, connect, make_context(str(shown.ca_file)), 64 * 1024, clock=lambda: now)
     size = 64 << 20  # more than any socket buffer
     async with server, asyncio.timeout(60):
         exchange = guard.exchange(now + 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import ipaddress
 import ssl
 import time
@@ -11,47 +10,22 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from kblockd.upstream.address_guard import AddressGuard
 from kblockd.upstream.exchange import Guard, GuardedExchange, Origin
-from kblockd.upstream.tls import make_context, spki_sha256
+from kblockd.upstream.tls import make_context
+from tests.security.upstream.certificates import Certificate
 from tests.upstreams.misbehaving import MisbehavingServer
 from tests.upstreams.rest_app import RestApp
 
 
 class Server:
-    """A self-signed certificate for ``upstream.example`` and a server that shows it."""
+    """A server that shows a certificate of its own."""
 
     def __init__(self, folder: Path, name: str = "upstream.example") -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = dt.datetime.now(dt.UTC)
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(hours=1))
-            .not_valid_after(now + dt.timedelta(hours=1))
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        pem = certificate.public_bytes(serialization.Encoding.PEM)
-        secret = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        self.ca_file = folder / f"{name}.pem"
-        self.ca_file.write_bytes(pem + secret)
-        self.pin = spki_sha256(certificate.public_bytes(serialization.Encoding.DER))
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.ca_file)
-        self.http = MisbehavingServer(RestApp(), tls=context)
+        shown = Certificate(folder, name)
+        self.ca_file, self.pin = shown.ca_file, shown.pin
+        self.http = MisbehavingServer(RestApp(), tls=shown.context)
 
     def exchange(
         self, trusted: str | None, pins: Collection[str] = (), host: str = "upstream.example"

@@ -39,3 +39,12 @@ def test_another_contract_has_another_text() -> None:
         contract = {"number": number}
         assert contracts.text(contract) == canonical(contract)
         assert contracts.text(copy.deepcopy(contract)) == canonical(contract)
+
+
+def test_a_large_contract_is_not_kept() -> None:
+    """A thousand of them would be the memory of the machine; the text is the same."""
+    contracts = Contracts()
+    small, large = {"pad": "x" * 1000}, {"pad": "x" * 100_000}
+    assert contracts.text(small) is contracts.text(small)
+    assert contracts.text(large) is not contracts.text(large)
+    assert contracts.text(large) == canonical(large)
