@@ -119,7 +119,7 @@ async def _check_binding(parts: Parts, action: Action) -> list[Condition]:
     upstream = parts.upstreams.get(action.upstream)
     if upstream is None or str(upstream.origin) != action.origin:
         raise BindingChanged("the upstream", action.execution_id)
-    decided = await parts.store.get(rows.execution(action.execution_id))
+    decided = parts.store.ordered(rows.execution(action.execution_id))  # this run's own: nothing is waited for
     if decided is None or decided[1]["place_sha256"] != place_sha256(upstream):
         raise BindingChanged("the upstream's adapter or address", action.execution_id)
     conditions: list[Condition] = []
@@ -156,7 +156,7 @@ async def _check_principal(parts: Parts, principal_id: str, execution_id: str) -
 async def _check_approval(parts: Parts, run: Run) -> tuple[Row | None, list[Condition]]:
     """The approval as it was signed: bound to this action, by enough owners, none of them the requester's."""
     action = run.action
-    found = await parts.store.get(rows.execution(action.execution_id))
+    found = parts.store.ordered(rows.execution(action.execution_id))
     approval_id = str(found[1]["approval_id"]) if found else ""
     if not approval_id:
         if action.effect == "require_approval":
