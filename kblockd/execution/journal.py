@@ -64,7 +64,7 @@ class Journal:
     attempt: int = 0
     claimed: asyncio.Event = field(default_factory=asyncio.Event)
     marked: bool = False
-    written: Written = field(default_factory=lambda: Written())
+    written: Written = field(default_factory=Written)
     _timed: int = field(default=0)
 
     async def commit(

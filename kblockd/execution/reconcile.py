@@ -12,7 +12,7 @@ import enum
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kblockd.domain import pointer, rows
+from kblockd.domain import pointer
 from kblockd.domain.contract import Lookup, present, resolve
 from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass
@@ -177,8 +177,7 @@ async def _answered(parts: Parts, classified: Classified, outcome: Outcome) -> S
 async def _record(parts: Parts, classified: Classified, found: _Found) -> None:
     run = classified.claim.run
     finding = found.standing.value if found.standing in (Standing.PRESENT, Standing.ABSENT) else "unprovable"
-    row = await parts.store.get(rows.execution(run.action.execution_id))
-    if row is not None and row[1].get("finding", {}).get("finding") == finding == "unprovable":
+    if run.journal.row(parts).get("finding", {}).get("finding") == finding == "unprovable":
         return  # a look that found nothing new is no record
     digest, kept = "", []
     if found.read is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kblockd.domain import rows
 from kblockd.domain.contract import FaultKind, permitted_recoveries
 from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass, State
@@ -169,6 +168,5 @@ async def _ask(parts: Parts, judged: Judged, result_class: ResultClass) -> tuple
         return "manual", unanswered(failure), []
     answer = entrypoints.recovery(decision.result)
     asked = Asked(document, decision, tuple(entrypoints.codes(answer.reasons)))
-    found = await parts.store.get(rows.execution(action.execution_id))
-    output = str(found[1].get("output_sha256", "")) if found else ""
+    output = str(settled.claim.run.journal.row(parts).get("output_sha256", ""))
     return answer.recovery, *asked.on_record(parts, action.execution_id, output=output)

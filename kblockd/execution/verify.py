@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kblockd.domain import pointer, rows
+from kblockd.domain import pointer
 from kblockd.domain.contract import VerifyRead, resolve
 from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass
@@ -155,11 +155,10 @@ def outcome_document(settled: Settled, *, attempts: int | None = None) -> dict[s
 
 
 async def _known(parts: Parts, settled: Settled) -> _Known:
-    execution_id = settled.claim.run.action.execution_id
-    found = await parts.store.get(rows.execution(execution_id))
-    row = found[1] if found else {}
+    run = settled.claim.run
+    row = run.journal.row(parts)
     snapshot_sha256 = str(row.get("snapshot_sha256", ""))
-    snapshot = await value_of(parts, execution_id, snapshot_sha256)
+    snapshot = await value_of(parts, run.action.execution_id, snapshot_sha256, run.journal.written)
     return _Known(snapshot, snapshot_sha256, str(row.get("output_sha256", "")))
 
 
