@@ -7,11 +7,12 @@ execution found consumed without a marker, come here as 9r: a new fence, the sam
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kblockd.domain import keys, rows
-from kblockd.domain.clock import parse_rfc3339, rfc3339
+from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
 from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, ResourceExhausted
 from kblockd.domain.records import RecordType, identifier
 from kblockd.execution.action import Action, Run
@@ -29,13 +30,17 @@ from kblockd.telemetry.recorder import Trace
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a consumed execution carries on: its run, its lease, its effect key. Deadlines are monotonic seconds."""
+    """What a consumed execution carries on: its run, its lease, its effect key, its deadline.
+
+    ``deadline`` is in monotonic seconds, ``deadline_at`` the same as it is on record.
+    """
 
     run: Run
     lease: Lease
     effect_key: str
     approval_id: str
     deadline: float
+    deadline_at: dt.datetime
     interrupted: bool = False  # of an earlier life: what cannot be proved waits for the sweep
     new_boot: bool = False  # the machine was restarted since the marker: no further attempt
 
@@ -43,6 +48,10 @@ class Claim:
     def trace(self) -> Trace:
         """The execution's trace."""
         return self.run.trace
+
+    def over(self, clock: Clock) -> bool:
+        """By monotonic time, or by the ledger's, which goes on while the machine sleeps (R572)."""
+        return clock.monotonic() >= self.deadline or clock.now() >= self.deadline_at
 
 
 class Raced(Exception):
@@ -74,8 +83,9 @@ async def consume(parts: Parts, checked: Checked) -> Claim:
         raise await _refusal(parts, run.action, conflict) from None
     await ticket.durable()
     run.journal.claimed.set()
-    left = (parse_rfc3339(deadline_at) - parts.clock.now()).total_seconds()
-    return Claim(run, lease, effect_key, _approval_id(preflighted), parts.clock.monotonic() + left)
+    ends = parse_rfc3339(deadline_at)
+    deadline = parts.clock.monotonic() + (ends - parts.clock.now()).total_seconds()
+    return Claim(run, lease, effect_key, _approval_id(preflighted), deadline, ends)
 
 
 def _first_conditions(action: Action) -> list[Condition]:

@@ -1,16 +1,13 @@
 """Stage 10: the send marker, durable before the first byte can leave (C2, R462).
 
 Without it "was not called" is proved; with it the outcome is unknown until shown. Lease and deadline are looked at
-once more after it: a paused daemon that wakes up here sends nothing. The deadline is over by monotonic time, or by the
-ledger's, which goes on while the machine sleeps (R572).
+once more after it: a paused daemon that wakes up here sends nothing.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 
-from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import FailedPrecondition, Reason
 from kblockd.domain.records import RecordType
 from kblockd.execution.consume import Claim, deadline_refusal
@@ -22,10 +19,9 @@ from kblockd.telemetry.recorder import Trace
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A claim whose call may leave now, and not after ``deadline_at``, as it is on record."""
+    """A claim whose call may leave now."""
 
     claim: Claim
-    deadline_at: dt.datetime
 
     @property
     def trace(self) -> Trace:
@@ -50,20 +46,19 @@ class LeaseLost(FailedPrecondition):
 async def mark_sent(parts: Parts, claim: Claim) -> Marked:
     """Raises ``Conflict`` when the execution was changed by somebody else, ``LeaseLost``, ``FailedPrecondition``."""
     run = claim.run
-    deadline_at = parse_rfc3339(run.journal.row(parts)["deadline_at"])
-    _check(parts, claim, deadline_at)
+    _check(parts, claim)
     body = {"fence": claim.lease.fence, "boot": parts.instance.boot_id, "effect_key": claim.effect_key}
     run.journal.marked = True
     ticket = await run.journal.commit(parts, Stage.MARK_SENT, [Entry(RecordType.SENT, body)])
     await ticket.durable()
-    return Marked(claim, deadline_at)
+    return Marked(claim)
 
 
-def _check(parts: Parts, claim: Claim, deadline_at: dt.datetime) -> None:
+def _check(parts: Parts, claim: Claim) -> None:
     execution_id = claim.run.action.execution_id
     if not parts.leases.holds(claim.lease):
         raise LeaseLost(execution_id)
-    if _over(parts, claim, deadline_at):
+    if claim.over(parts.clock):
         raise deadline_refusal(execution_id)
 
 
@@ -71,8 +66,4 @@ def may_send(parts: Parts, marked: Marked) -> bool:
     """The last look, after the marker and right before the call: an attempt before may have answered meanwhile."""
     if parts.late.acted(marked.claim.run.action.execution_id):
         return False
-    return parts.leases.holds(marked.claim.lease) and not _over(parts, marked.claim, marked.deadline_at)
-
-
-def _over(parts: Parts, claim: Claim, deadline_at: dt.datetime) -> bool:
-    return parts.clock.monotonic() >= claim.deadline or parts.clock.now() >= deadline_at
+    return parts.leases.holds(marked.claim.lease) and not marked.claim.over(parts.clock)

@@ -130,7 +130,7 @@ def may_repeat(parts: Parts, claim: Claim) -> bool:
     """An attempt is left, and time; an execution that outlived its machine's boot is never sent again."""
     attempts_left = claim.run.attempt < claim.run.action.limits.maximum_attempts
     same_boot = not claim.new_boot
-    return attempts_left and same_boot and parts.clock.monotonic() < claim.deadline
+    return attempts_left and same_boot and not claim.over(parts.clock)
 
 
 async def _plan(parts: Parts, judged: Judged, fault: FaultKind, result_class: ResultClass) -> str:

@@ -72,8 +72,8 @@ def _rebooted(claim: Claim) -> Ending:
 
 async def _claim(parts: Parts, journal: Journal, row: Row) -> Claim:
     action = await load_action(parts, row)
-    left = (parse_rfc3339(row["deadline_at"]) - parts.clock.now()).total_seconds()
-    deadline = parts.clock.monotonic() + left
+    ends = parse_rfc3339(row["deadline_at"])
+    deadline = parts.clock.monotonic() + (ends - parts.clock.now()).total_seconds()
     run = Run(action, journal, row["attempt"], again=True, fresh_describe=False, deadline=deadline)
     key = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
     lease = parts.leases.acquire(action.execution_id, key)
@@ -84,6 +84,7 @@ async def _claim(parts: Parts, journal: Journal, row: Row) -> Claim:
         row["effect_key"],
         row["approval_id"],
         deadline,
+        ends,
         interrupted=True,
         new_boot=boot != parts.instance.boot_id,
     )

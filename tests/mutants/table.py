@@ -64,13 +64,9 @@ MUTANTS: Final = (
     Mutant(
         "marker after dispatch",
         (
-            Edit(_PIPELINE, "marked = await mark_sent(parts, claim)\n", "marked = Marked(claim, _NEVER)\n"),
+            Edit(_PIPELINE, "marked = await mark_sent(parts, claim)\n", "marked = Marked(claim)\n"),
             Edit(_PIPELINE, _DISPATCHED, f"{_DISPATCHED}    await mark_sent(parts, claim)\n"),
             Edit(_PIPELINE, "import LeaseLost, mark_sent\n", "import LeaseLost, Marked, mark_sent\n"),
-            Edit(
-                _PIPELINE, "_TRIES = 3\n", "_TRIES = 3\n_NEVER = datetime.datetime.max.replace(tzinfo=datetime.UTC)\n"
-            ),
-            Edit(_PIPELINE, "from dataclasses import replace\n", "import datetime\nfrom dataclasses import replace\n"),
         ),
         f"{_KILLED}[11.dispatch:after=kill]",
         soak=True,
@@ -179,7 +175,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "deadline by monotonic time alone",
-        (Edit("kblockd/execution/mark_sent.py", " or parts.clock.now() >= deadline_at\n", "\n"),),
+        (Edit("kblockd/execution/consume.py", " or clock.now() >= self.deadline_at\n", "\n"),),
         f"{_JUMPS}::test_r572_no_attempt_begins_after_the_deadline_that_is_on_record[10.mark_sent:before]",
         soak=True,
     ),
