@@ -20,6 +20,8 @@ from kblockd.store.protocol import Append, Key, Store, StoreFailed
 
 WHAT: Final = "policy_inputs"
 PASS_SECONDS: Final = 3600.0
+PROGRESS_RECORDS: Final = 4096
+"""So many records without an input are worth a record of their own: the next start does not go through them again."""
 _BATCH: Final = 256
 _log = logging.getLogger(__name__)
 
@@ -48,13 +50,14 @@ class InputRetention:
         """Erases what is due; the number of inputs that were there. Durable when it returns; raises ``StoreFailed``."""
         before = self.clock.now() - dt.timedelta(days=self.days)
         found = await self.store.get(rows.pruned(WHAT))
-        self._from = max(self._from, found[1]["before_index"] if found else 0)
+        recorded = found[1]["before_index"] if found else 0
+        self._from = max(self._from, recorded)
         erased = 0
         async for keys in self._due(before):
             there = [key for key in keys if await self.store.payload(key) is not None]
             await asyncio.gather(*map(self.store.delete_payload, there))
             erased += len(there)
-        if erased:
+        if erased or self._from - recorded >= PROGRESS_RECORDS:
             await self._record(before, erased)
         return erased
 

@@ -12,7 +12,7 @@ from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.fold import fold
 from kblockd.domain.records import Record, RecordType, read
-from kblockd.execution.retention import WHAT, InputRetention
+from kblockd.execution.retention import PROGRESS_RECORDS, WHAT, InputRetention
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.protocol import Append, Key, Payload, Store
 from kblockd.store.rocks import RocksStore
@@ -129,3 +129,17 @@ async def test_zero_days_erase_everything_that_an_earlier_setting_kept(store: St
     keys = await decided(store, START, 3)
     assert await InputRetention(store, Clock(START + dt.timedelta(seconds=1)), 0).erase() == 3
     assert await left(store, keys) == 0
+
+
+async def test_records_without_inputs_are_gone_through_once(store: Store) -> None:
+    """A ledger whose inputs were never kept: the next life begins where this one ended."""
+    started = Record(RecordType.DAEMON_STOPPED, rfc3339(START), body={"incarnation": 1}).leaf()
+    ticket = await store.commit([], [Append(started)] * PROGRESS_RECORDS)
+    await ticket.durable()
+    assert await InputRetention(store, Clock(START + DAY), 0).erase() == 0
+    found = await store.get(rows.pruned(WHAT))
+    assert found is not None
+    assert (found[1]["before_index"], found[1]["count"]) == (PROGRESS_RECORDS, 0)
+    size = store.size()
+    assert await InputRetention(store, Clock(START + DAY), 0).erase() == 0
+    assert store.size() == size
