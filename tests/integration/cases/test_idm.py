@@ -18,9 +18,9 @@ from kblockd.client.errors import AlreadyExists
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import FailedPrecondition
 from kblockd.domain.rows import target
+from kblockd.execution.consume import Claim
 from kblockd.execution.decide import check_deadline, check_observed
 from kblockd.execution.leases import Leases
-from kblockd.execution.mark_sent import _over
 from kblockd.execution.preflight import check_clock
 from kblockd.execution.retention import InputRetention
 from tests.integration.cases.calls import demo, execute
@@ -155,6 +155,12 @@ def lease(clock: Any) -> bool:
     return not leases.holds(held)
 
 
+def claim(*, deadline: float, deadline_at: dt.datetime) -> Claim:
+    """One of nobody's run: its deadlines are all that is looked at."""
+    nothing: Any = None
+    return Claim(nothing, nothing, "", "", deadline, deadline_at)
+
+
 ACTION: Any = SimpleNamespace(execution_id="exe_1", not_after=rfc3339(END), limits=SimpleNamespace(deadline=None))
 WAITING = {"state": "pending", "not_after": rfc3339(END)}
 LATER = END + dt.timedelta(days=1)
@@ -163,8 +169,8 @@ JUDGES: dict[str, Callable[[Any], bool]] = {
     "action": lambda parts: refuses(check_clock, parts, ACTION, again=False),
     "deadline": lambda parts: refuses(check_deadline, parts, END),
     "observe-window": lambda parts: refuses(check_observed, parts, "observe", rfc3339(END)),
-    "attempt": lambda parts: _over(parts, SimpleNamespace(deadline=TERM), END),  # type: ignore[arg-type]  # all it reads
-    "attempt-monotonic": lambda parts: _over(parts, SimpleNamespace(deadline=0.0), LATER),  # type: ignore[arg-type]
+    "attempt": lambda parts: claim(deadline=TERM, deadline_at=END).over(parts.clock),
+    "attempt-monotonic": lambda parts: claim(deadline=0.0, deadline_at=LATER).over(parts.clock),
     "lease": lambda parts: lease(parts.clock),
 }
 
