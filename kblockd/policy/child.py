@@ -1,16 +1,16 @@
-"""One killable process behind a socket: a request, a reply, or ``ChildFailed``; never a hang of the loop."""
+"""One killable process behind a socket: requests in, replies in the same order, or one failure; never a hang."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
 
 from kblockd.policy import frames
 from kblockd.policy.faults import LoadFailed
@@ -23,15 +23,23 @@ class ChildFailed(LoadFailed):
     """The process ended, or sent something that is not a reply. The child must be killed."""
 
 
-class Child:
-    """Not for concurrent requests: a cancelled or failed one leaves the stream out of step, so kill it then."""
+Reply = dict[str, Any]
+Replied = Callable[[Reply | ChildFailed], None]
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+
+class Child(asyncio.Protocol):
+    """The process answers one request after the other; more may wait in its socket.
+
+    After the first failure nothing is asked of it any more: every request that waits fails with it.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], ours: socket.socket) -> None:
         self._process = process
-        self._reader = reader
-        self._writer = writer
+        self._socket = ours
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._waiting: deque[Replied] = deque()
+        self._failure: ChildFailed | None = None
 
     @classmethod
     async def spawn(cls, memory_mib: int) -> Child:
@@ -39,16 +47,24 @@ class Child:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                reader, writer = await asyncio.open_connection(sock=ours)
+                process = _start(theirs.fileno(), memory_mib)
             except BaseException:
                 ours.close()
                 raise
-            try:
-                process = _start(theirs.fileno(), memory_mib)
-            except BaseException:
-                writer.close()
-                raise
-        return cls(process, reader, writer)
+        return await cls.over(process, ours)
+
+    @classmethod
+    async def over(cls, process: subprocess.Popen[bytes], ours: socket.socket) -> Child:
+        """A process that has the other end of the socket."""
+        child = cls(process, ours)
+        ours.setblocking(False)
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: child, sock=ours)
+        except BaseException:
+            ours.close()
+            await child.kill()
+            raise
+        return child
 
     @property
     def pid(self) -> int:
@@ -57,30 +73,73 @@ class Child:
 
     @property
     def gone(self) -> bool:
-        """Whether it is known to have ended."""
-        return self._process.poll() is not None or self._reader.at_eof() or self._writer.is_closing()
+        """Whether it has ended, as far as its socket tells; the loop may hear of it later."""
+        return self._failure is not None or self._ended()
 
-    async def request(self, header: Mapping[str, Any], body: bytes = b"") -> dict[str, Any]:
-        """The header of the reply; raises ``ChildFailed``."""
-        try:
-            self._writer.write(frames.pack(header, body))
-            await self._writer.drain()
-            (length,) = frames.LENGTH.unpack(await self._reader.readexactly(frames.LENGTH.size))
-            if length > frames.MAX_REPLY:
-                raise ChildFailed(f"a reply of {length} bytes, at most {frames.MAX_REPLY} are taken")
-            reply, _ = frames.unpack(await self._reader.readexactly(length))
-        except (OSError, asyncio.IncompleteReadError) as error:
-            raise ChildFailed("the policy process ended") from error
-        except (ValueError, RecursionError, json.JSONDecodeError) as error:
-            raise ChildFailed("the policy process sent something that is not a reply") from error
-        return reply
+    def ask(self, header: Mapping[str, Any], body: bytes, replied: Replied) -> None:
+        """``replied`` gets the header of the reply, or the failure; at once when the child has failed already."""
+        if self._failure is not None or self._transport is None:
+            replied(self._failure or ChildFailed("the policy process ended"))
+            return
+        self._waiting.append(replied)
+        self._transport.write(frames.pack(header, body))
+
+    async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
+        """``ask``, awaited; raises ``ChildFailed``."""
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def replied(reply: Reply | ChildFailed) -> None:
+            if answer.done():
+                return
+            if isinstance(reply, ChildFailed):
+                answer.set_exception(reply)
+            else:
+                answer.set_result(reply)
+
+        self.ask(header, body, replied)
+        return await answer
 
     async def kill(self) -> None:
-        """SIGKILL, and the process is reaped. Idempotent."""
+        """SIGKILL, and the process is reaped; what waits fails. Idempotent."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        self._writer.close()
+        self._fail("the policy process was killed")
         await asyncio.to_thread(self._process.wait)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.Protocol``."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Whole replies go to those who asked, in order."""
+        self._received += data
+        try:
+            while self._failure is None and (payload := frames.taken(self._received)) is not None:
+                reply, _ = frames.unpack(payload)
+                self._waiting.popleft()(reply)
+        except (ValueError, RecursionError, IndexError):  # the last: a reply that nobody asked for
+            self._fail("the policy process sent something that is not a reply")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See ``asyncio.Protocol``."""
+        self._fail("the policy process ended")
+
+    def _fail(self, why: str) -> None:
+        if self._failure is None:
+            self._failure = ChildFailed(why)
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        for replied in waiting:
+            replied(self._failure)
+
+    def _ended(self) -> bool:
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
 
 def _start(descriptor: int, memory_mib: int) -> subprocess.Popen[bytes]:

@@ -32,6 +32,24 @@ def unpack(payload: bytes) -> tuple[dict[str, Any], bytes]:
     return header, body
 
 
+def taken(received: bytearray) -> bytes | None:
+    """The payload of the first whole reply, which is taken out of what was received; None while it is not complete.
+
+    Raises ``ValueError`` for one that is longer than replies may be.
+    """
+    if len(received) < LENGTH.size:
+        return None
+    (length,) = LENGTH.unpack_from(received)
+    if length > MAX_REPLY:
+        raise ValueError(f"a reply of {length} bytes, at most {MAX_REPLY} are taken")
+    end = LENGTH.size + length
+    if len(received) < end:
+        return None
+    payload = bytes(received[LENGTH.size : end])
+    del received[:end]
+    return payload
+
+
 def read_blocking(descriptor: int) -> bytes | None:
     """The payload of the next frame, None at the end of the stream; for the child."""
     head = _exactly(descriptor, LENGTH.size)

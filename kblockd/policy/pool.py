@@ -1,13 +1,14 @@
 """Questions queue for children that hold one revision; a spare child stands by, so that a kill costs no start.
 
-A question's deadline counts from its arrival, queue included. A child gets the same time from the moment it is asked
-and is killed when that has passed, so that a crowded queue cannot get a healthy child killed.
+A question's deadline counts from its arrival, queue included. A child gets the same time from the moment it comes to a
+question and is killed when that has passed, so that a crowded queue cannot get a healthy child killed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections import deque
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from kblockd.domain.errors import Reason
 from kblockd.policy.bundle import Bundle
 from kblockd.policy.child import Child, ChildFailed
 from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.lane import Lane, Question
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 2.0
@@ -31,17 +33,6 @@ class EmbeddedLimits:
     memory_mib: int = 512
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    query: str
-    document: bytes
-    answer: asyncio.Future[dict[str, Any]]
-
-    def fail(self, reason: Reason, message: str) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(PolicyFailure(reason, message))
-
-
 class Pool:
     """The children of one revision."""
 
@@ -49,11 +40,13 @@ class Pool:
         self.bundle = bundle
         self._limits = limits
         self._body = bundle.to_json()
-        self._questions: asyncio.Queue[_Question] = asyncio.Queue()
-        self._lanes: list[asyncio.Task[None]] = []
+        self._open: set[Question] = set()
+        self._queue: deque[Question] = deque()
+        self._lanes: list[Lane] = []
         self._spare: asyncio.Task[Child] | None = None
+        self._replacing: set[asyncio.Task[None]] = set()
         self._children: set[Child] = set()
-        self._waiting_for_child = 0
+        self._closed = False
 
     async def start(self) -> None:
         """All children loaded and the spare on its way; raises ``ChildFailed``."""
@@ -62,42 +55,92 @@ class Pool:
         except BaseException:
             await self._end()
             raise
-        self._lanes = [asyncio.create_task(self._lane(child)) for child in children]
+        self._lanes = [Lane(child, self._limits.evaluate_seconds, self._feed, self._lost) for child in children]
         self._spare = asyncio.create_task(self._load())
 
     async def ask(self, entrypoint: str, document: bytes) -> dict[str, Any]:
         """The child's reply; raises ``PolicyFailure`` (POLICY_TIMEOUT or POLICY_DOWN) within the deadline."""
-        question = _Question(
-            "data." + entrypoint.replace("/", "."), document, asyncio.get_running_loop().create_future()
-        )
-        self._questions.put_nowait(question)
+        loop = asyncio.get_running_loop()
+        question = Question("data." + entrypoint.replace("/", "."), document, loop.create_future())
+        if self._closed:
+            raise PolicyFailure(Reason.POLICY_DOWN, _CLOSED)
+        timer = loop.call_later(self._limits.evaluate_seconds, self._expire, question)
+        self._open.add(question)
         try:
-            async with asyncio.timeout(self._limits.evaluate_seconds):
-                return await question.answer
-        except TimeoutError:
-            if self._waiting_for_child:
-                raise PolicyFailure(Reason.POLICY_DOWN, "the policy process is being started again") from None
-            seconds = self._limits.evaluate_seconds
-            raise PolicyFailure(Reason.POLICY_TIMEOUT, f"no answer within {seconds:g} s, queue included") from None
+            self._queue.append(question)
+            self._feed()
+            return await question.answer
+        finally:
+            timer.cancel()
+            self._open.discard(question)
 
     async def drain(self) -> None:
         """``close`` once the questions that were asked are answered or have timed out; for a revision that is left."""
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(2 * self._limits.evaluate_seconds):
-                    await self._questions.join()
+            if self._open:
+                await asyncio.wait([question.answer for question in self._open])
         finally:
             await self.close()
 
     async def close(self) -> None:
         """At once: open questions get POLICY_DOWN, no child is left. Idempotent."""
-        tasks: list[asyncio.Task[Any]] = [*self._lanes, *([self._spare] if self._spare else [])]
+        self._closed = True
+        for question in tuple(self._open):
+            question.fail(Reason.POLICY_DOWN, _CLOSED)
+        for lane in self._lanes:
+            lane.close()
+        tasks: list[asyncio.Task[Any]] = [*self._replacing, *([self._spare] if self._spare else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._end()
-        while not self._questions.empty():
-            self._questions.get_nowait().fail(Reason.POLICY_DOWN, _CLOSED)
+
+    def _feed(self) -> None:
+        """Questions to children that have room, each to the one that has most."""
+        while self._queue:
+            lane = max(self._lanes, key=lambda lane: lane.room, default=None)
+            if lane is None or not lane.room:
+                return
+            question = self._queue.popleft()
+            if not question.answer.done():
+                lane.give(question)
+
+    def _expire(self, question: Question) -> None:
+        if all(lane.child is None for lane in self._lanes):
+            question.fail(Reason.POLICY_DOWN, "the policy process is being started again")
+        else:
+            seconds = self._limits.evaluate_seconds
+            question.fail(Reason.POLICY_TIMEOUT, f"no answer within {seconds:g} s, queue included")
+
+    def _lost(self, lane: Lane, child: Child, left: Iterable[Question]) -> None:
+        """What the child had not come to goes to another one: a question changes nothing, so it can be asked again."""
+        self._queue.extendleft(reversed(list(left)))
+        if not self._closed:
+            self._begin(self._replace(lane, child))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._replacing.add(task)
+        task.add_done_callback(self._replacing.discard)
+
+    async def _replace(self, lane: Lane, old: Child) -> None:
+        """The spare, and another one on its way; tries until a child loads, with growing pauses."""
+        pause = _FIRST_PAUSE_SECONDS
+        await self._kill(old)
+        while lane.child is None:
+            spare, self._spare = self._spare or asyncio.create_task(self._load()), None
+            try:
+                child = await spare
+            except (ChildFailed, OSError):
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                continue
+            self._spare = asyncio.create_task(self._load())
+            if child.gone:
+                await self._kill(child)
+            else:
+                lane.child = child
+        self._feed()
 
     async def _end(self) -> None:
         """By list, because a task that is cancelled before its first step never reaches its own clean-up."""
@@ -107,60 +150,6 @@ class Pool:
     async def _kill(self, child: Child) -> None:
         await child.kill()
         self._children.discard(child)
-
-    async def _lane(self, first: Child) -> None:
-        child: Child | None = first
-        while True:
-            question = await self._questions.get()
-            try:
-                if question.answer.done():
-                    continue
-                if child is None or child.gone:
-                    child = await self._replacement(child)
-                child = await self._answer(child, question)
-            finally:
-                question.fail(Reason.POLICY_DOWN, _CLOSED)
-                self._questions.task_done()
-
-    async def _answer(self, child: Child, question: _Question) -> Child | None:
-        """The child, or None when it had to be killed."""
-        if question.answer.done():
-            return child
-        try:
-            async with asyncio.timeout(self._limits.evaluate_seconds):
-                reply = await child.request({"op": "evaluate", "query": question.query}, question.document)
-        except TimeoutError:
-            question.fail(Reason.POLICY_TIMEOUT, f"no answer within {self._limits.evaluate_seconds:g} s")
-        except ChildFailed as failure:
-            question.fail(Reason.POLICY_DOWN, str(failure))
-        else:
-            if not question.answer.done():
-                question.answer.set_result(reply)
-            return child
-        await self._kill(child)
-        return None
-
-    async def _replacement(self, old: Child | None) -> Child:
-        """The spare, and another one on its way; tries until a child loads, with growing pauses."""
-        pause = _FIRST_PAUSE_SECONDS
-        self._waiting_for_child += 1
-        try:
-            if old is not None:
-                await self._kill(old)
-            while True:
-                spare, self._spare = self._spare or asyncio.create_task(self._load()), None
-                try:
-                    child = await spare
-                except (ChildFailed, OSError):
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-                    continue
-                self._spare = asyncio.create_task(self._load())
-                if not child.gone:
-                    return child
-                await self._kill(child)
-        finally:
-            self._waiting_for_child -= 1
 
     async def _load(self) -> Child:
         child = await loaded(self._body, self._limits)

@@ -137,9 +137,41 @@ async def test_burst_behind_a_runaway_has_its_deadline_in_the_queue_too(tmp_path
             answers = await asyncio.gather(
                 *(engine.evaluate(DECISION, each) for each in questions), return_exceptions=True
             )
-        assert all(isinstance(answer, PolicyFailure) for answer in answers)
-        assert {answer.reason for answer in answers} <= {Reason.POLICY_TIMEOUT, Reason.POLICY_DOWN}
-        assert answers[0].reason is Reason.POLICY_TIMEOUT
+        failed = [answer for answer in answers if isinstance(answer, PolicyFailure)]
+        assert failed[0] is answers[0]
+        assert failed[0].reason is Reason.POLICY_TIMEOUT
+        assert {failure.reason for failure in failed} <= {Reason.POLICY_TIMEOUT, Reason.POLICY_DOWN}
+        # Those whose time was not over when the spare took the place are answered by it.
+        assert {answer.result["effect"] for answer in answers if answer not in failed} <= {"allow"}
+
+
+async def test_what_waits_behind_a_bomb_is_asked_of_another_child(tmp_path: Path) -> None:
+    """A question that ends its child ends no other question, wherever that one waited."""
+    limits = EmbeddedLimits(evaluate_seconds=60.0, load_seconds=60.0, memory_mib=256)
+    async with running(tmp_path / "p", deciding(ALLOW_REFUND, BOMB), limits) as engine:
+        kinds = ["bomb", "refund", "other", "refund", "refund", "other", "refund"]
+        answers = await asyncio.gather(
+            *(engine.evaluate(DECISION, document(kind)) for kind in kinds), return_exceptions=True
+        )
+    assert isinstance(answers[0], PolicyFailure)
+    assert answers[0].reason is Reason.POLICY_DOWN
+    said = [answer.result["effect"] for answer in answers[1:] if not isinstance(answer, BaseException)]
+    assert said == ["allow", "deny", "allow", "allow", "deny", "allow"]
+
+
+async def test_an_idle_child_that_was_killed_costs_no_question(tmp_path: Path) -> None:
+    """Its end shows at the socket when the next question comes, if not before; the spare answers."""
+    async with running(tmp_path / "p", deciding(ALLOW_REFUND)) as engine:
+        await until(lambda: len(children()) == 2)
+        assert (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "allow"
+        os.kill(min(children()), signal.SIGKILL)
+        await until(lambda: len([pid for pid in children() if not ended(pid)]) < 2)
+        assert (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "allow"
+
+
+def ended(pid: int) -> bool:
+    """Whether nothing is left of it but its exit code."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
 
 
 async def test_cancelled_question_harms_no_other(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import subprocess
 import sys
@@ -17,12 +16,11 @@ async def saying(code: str) -> Child:
     """A process that has read one request on descriptor 0 and then runs ``code``, where ``say`` writes bytes."""
     ours, theirs = socket.socketpair()
     with theirs:
-        reader, writer = await asyncio.open_connection(sock=ours)
         program = f"import os\nos.read(0, 65536)\nsay = lambda data: os.write(0, data)\n{code}\n"
         process = subprocess.Popen(
             [sys.executable, "-I", "-c", program], stdin=theirs.fileno(), stderr=subprocess.DEVNULL
         )
-    return Child(process, reader, writer)
+    return await Child.over(process, ours)
 
 
 GARBAGE = {
