@@ -6,24 +6,32 @@ the run nobody else comes between, so that what has been recorded as allowed has
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from kblockd.domain.errors import Reason, ResourceExhausted
 from kblockd.domain.settings import Limits
 
+LOOK_SECONDS: Final = 0.05
+"""One look at the disk serves the three of one call, and those of calls at the same moment."""
+
 
 @dataclass(slots=True)
 class Capacity:
-    """``running`` is kept by the supervisor."""
+    """``running`` is kept by the supervisor; ``monotonic`` is in seconds."""
 
     limits: Limits
     free_bytes: Callable[[], int]
+    monotonic: Callable[[], float]
     running: int = 0
+    _free: int = field(default=0, init=False)
+    _looked: float = field(default=-math.inf, init=False)
 
     def check(self) -> None:
         """Raises ``ResourceExhausted``."""
-        if self.free_bytes() < self.limits.free_space_mib << 20:
+        if self._free_bytes() < self.limits.free_space_mib << 20:
             raise ResourceExhausted(
                 Reason.OVERLOAD,
                 "the disk of the ledger has less free space than limits.free_space_mib. "
@@ -40,3 +48,9 @@ class Capacity:
                 next_step="repeat the identical call in a moment",
                 retry_after_seconds=1.0,
             )
+
+    def _free_bytes(self) -> int:
+        now = self.monotonic()
+        if now - self._looked >= LOOK_SECONDS:
+            self._free, self._looked = self.free_bytes(), now
+        return self._free

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kblockd.domain import rows
@@ -104,7 +104,7 @@ class Journal:
                 body = {**entry.body, "stages": self._timings()} if position == 0 else entry.body
                 attempt = self.attempt if entry.attempt is None else entry.attempt
                 record = Record(entry.type, at, self.tenant, self.execution_id, attempt, stage.value, body)
-                entry = replace(entry, leaf=record.leaf())
+                entry = Entry(entry.type, entry.body, entry.aux, record.leaf(), entry.attempt)
             found.append(entry)
         return found
 

@@ -170,4 +170,4 @@ def payload_key(key: Key) -> bytes:
     """The encoded key of a payload; raises ValueError for any other key."""
     if key[0] != "payload":
         raise ValueError(f"a payload's key starts with 'payload', not {key[0]!r}")
-    return schema.encode_key_once(key)
+    return schema.encode_key(key)  # asked for again when it is written
