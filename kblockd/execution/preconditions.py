@@ -5,13 +5,10 @@ Code itself compares only versions: the envelope's pin and the contract's demand
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
-from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import FailedPrecondition, Reason
-from kblockd.domain.records import Record, RecordType
-from kblockd.execution import questions
+from kblockd.execution import questions, refusals
 from kblockd.execution.action import Action, Run
 from kblockd.execution.decide import ask
 from kblockd.execution.parts import Parts
@@ -20,10 +17,7 @@ from kblockd.execution.read import Snapshot
 from kblockd.execution.stages import Stage, stage
 from kblockd.policy import entrypoints
 from kblockd.policy.entrypoints import Preconditions
-from kblockd.store.protocol import Append, StoreFailed
 from kblockd.telemetry.recorder import Trace
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +83,16 @@ async def _record(parts: Parts, run: Run, unmet: Unmet, asked: Asked) -> None:
     """A decision like every other one; nothing else keeps the snapshot that it was made over, so its input does."""
     action = run.action
     decided, kept = asked.on_record(parts, action.execution_id)
-    body = {"reason": str(unmet.reason), "principal": "", "method": "", **decided}
-    at, stage_ = rfc3339(parts.clock.now()), Stage.PRECONDITIONS.value
-    leaf = Record(RecordType.CALL_REFUSED, at, action.tenant, action.execution_id, run.attempt, stage_, body).leaf()
-    try:
-        await parts.store.commit([], [Append(leaf)], kept)
-    except StoreFailed:
-        _log.warning("a refusal could not be recorded", extra={"execution_id": action.execution_id})
+    await refusals.record(
+        parts,
+        unmet.reason,
+        tenant=action.tenant,
+        execution_id=action.execution_id,
+        attempt=run.attempt,
+        stage=Stage.PRECONDITIONS,
+        more=decided,
+        payloads=kept,
+    )
 
 
 def _check_version(action: Action, snapshot: Snapshot) -> None:

@@ -7,15 +7,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, sha256_hex
-from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import KblockError, NotFound, Reason
 from kblockd.domain.keys import caller_key as caller_key_digest
 from kblockd.domain.outcome import Finding, Outcome, StageEvent
 from kblockd.domain.principal import Principal, View
-from kblockd.domain.records import Record, RecordType
 from kblockd.domain.states import TERMINAL, State
-from kblockd.execution import answers, pins, pipeline
+from kblockd.execution import answers, pins, pipeline, refusals
 from kblockd.execution.action import Call, Run
 from kblockd.execution.changes import changed
 from kblockd.execution.decide import check_deadline
@@ -26,7 +24,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.replay import Existing
 from kblockd.execution.resolve import resolve
 from kblockd.execution.supervisor import Handle, Supervisor, store_failed
-from kblockd.store.protocol import Append, Payload, Row, StoreFailed
+from kblockd.store.protocol import Payload, Row, StoreFailed
 from kblockd.telemetry.recorder import Trace
 
 MAX_PAGE = 200
@@ -147,20 +145,17 @@ class Executions:
         said = canonical({"salt": parts.ids.salt(), "kind": "refusal", "value": error.message[:2000]})
         digest = sha256_hex(said)
         scope = error.execution_id or "refused"
-        body = {
-            "reason": str(error.reason),
-            "principal": principal.id,
-            "method": method,
-            "refers_to": error.execution_id,
-            "message_sha256": digest,
-        }
-        at = rfc3339(parts.clock.now())
-        known = error.execution_id if await self._exists(error.execution_id) else ""
-        leaf = Record(RecordType.CALL_REFUSED, at, principal.tenant, known, 0, None, body).leaf()
-        try:
-            await parts.store.commit([], [Append(leaf)], [Payload(rows.payload(scope, digest), said)])
-        except StoreFailed:
-            return
+        more = {"refers_to": error.execution_id, "message_sha256": digest}
+        await refusals.record(
+            parts,
+            error.reason,
+            tenant=principal.tenant,
+            execution_id=error.execution_id if await self._exists(error.execution_id) else "",
+            principal=principal.id,
+            method=method,
+            more=more,
+            payloads=[Payload(rows.payload(scope, digest), said)],
+        )
 
     async def _to_run(self, execution_id: str, envelope: Envelope, trace: Trace) -> Run | None:
         """The identical call once more: the run that its approval allows, or None when there is only to wait or read.

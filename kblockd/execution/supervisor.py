@@ -18,7 +18,7 @@ from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import Internal, KblockError, Reason, Unavailable
 from kblockd.domain.records import Record, RecordType
 from kblockd.domain.states import ResultClass, State
-from kblockd.execution import pipeline
+from kblockd.execution import pipeline, refusals
 from kblockd.execution.action import Run
 from kblockd.execution.classify import attempt_record, classify_outcome
 from kblockd.execution.journal import Entry, Journal
@@ -194,10 +194,10 @@ class Supervisor:
                 ticket = await journal.commit(parts, Stage.PREFLIGHT, [Entry(RecordType.CANCELLED, body)])
                 await ticket.durable()
             elif not isinstance(refusal, Internal | Unmet):  # the latter is on record, with the decision
-                body = {"reason": str(refusal.reason), "principal": "", "method": ""}
-                at = rfc3339(parts.clock.now())
-                leaf = Record(RecordType.CALL_REFUSED, at, journal.tenant, journal.execution_id, 0, 5, body).leaf()
-                await parts.store.commit([], [Append(leaf)])
+                tenant, execution_id = journal.tenant, journal.execution_id
+                await refusals.record(
+                    parts, refusal.reason, tenant=tenant, execution_id=execution_id, stage=Stage.PREFLIGHT
+                )
         except (Conflict, StoreFailed):
             _log.warning("a refusal could not be recorded", extra={"execution_id": journal.execution_id})
 
