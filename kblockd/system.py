@@ -27,20 +27,19 @@ def since_boot() -> float:
 class SystemClock:
     """Wall clock at the start plus monotonic time, never below the time of the last record.
 
-    A jump of the wall clock while the daemon runs moves nothing (LSE-04). ``floor`` is the time of the last record:
-    a machine whose clock stands before it consumes nothing until it has caught up, by waiting or by being corrected.
+    A jump of the wall clock while the daemon runs moves nothing (LSE-04). A machine whose clock stands before the last
+    record consumes nothing until it has caught up, by waiting or by being corrected.
     ``wall`` (aware UTC) and ``monotonic`` (seconds) are the machine's; ``elapsed`` (seconds) is what ``now`` counts,
     ``since_boot`` in the daemon: what expires does so while the machine sleeps, too (APR-04).
     """
 
     def __init__(
         self,
-        floor: dt.datetime | None = None,
         wall: Callable[[], dt.datetime] = _wall,
         monotonic: Callable[[], float] = time.monotonic,
         elapsed: Callable[[], float] | None = None,
     ) -> None:
-        self._floor = floor
+        self._floor: dt.datetime | None = None
         self._read_wall = wall
         self._read_monotonic = monotonic
         self._read_elapsed = elapsed or monotonic
@@ -48,7 +47,7 @@ class SystemClock:
         self._wall = wall()
 
     def after(self, record: dt.datetime | None) -> None:
-        """Sets the floor, once the time of the last record is known: before anything is decided or recorded."""
+        """Once the time of the last record is known: before anything is decided or recorded."""
         self._floor = record
 
     def now(self) -> dt.datetime:

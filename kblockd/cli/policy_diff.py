@@ -117,7 +117,7 @@ async def _engine(settings: PolicySettings, bundle: Bundle | None) -> AsyncItera
     with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
         own = _own(settings, Path(folder))
         checked = await decision_point.check(own, bundle)
-        engine, _ = decision_point.open_engine(own, SystemClock(None), RandomIds())
+        engine, _ = decision_point.open_engine(own, SystemClock(), RandomIds())
         assert isinstance(engine, LoadingEngine)  # noqa: S101  # never a remote one, see _own
         try:
             await engine.activate(checked)

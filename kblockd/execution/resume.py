@@ -55,8 +55,6 @@ async def resume(parts: Parts, journal: Journal, row: Row) -> Closed | Adrift:
         ended = await pipeline.conclude(parts, await _lost(parts, claim))
     elif phase in (Phase.ACCEPTED, Phase.RECONCILING):
         ended = await pipeline.conclude(parts, await _classified(parts, claim, row))
-    elif phase is Phase.VERIFYING:
-        ended = await recover(parts, await _verified(parts, claim, row))
     else:
         ended = await recover(parts, await _judged(parts, claim, row))
     if isinstance(ended, Again):
@@ -116,25 +114,23 @@ async def _settled(parts: Parts, claim: Claim, row: Row) -> Settled:
     return await _standing(parts, claim, row, Standing.PRESENT, found_by(row["code"], finding["by"]))
 
 
-async def _verified(parts: Parts, claim: Claim, row: Row) -> Judged:
-    """Judged anew; but what was found to be prohibited stays so, whatever can be read or asked now (VER-06)."""
-    settled = await _settled(parts, claim, row)
-    if row.get("verification", {}).get("verdict") == PROHIBITED:
-        return Judged(settled, PROHIBITED, row["code"])
-    return await verify(parts, settled)
-
-
 async def _judged(parts: Parts, claim: Claim, row: Row) -> Judged:
-    """Recovering: the same question once more, from what the records say."""
-    verdict = row.get("verification", {}).get("verdict", SKIPPED)
+    """Judged anew; but what was found to be prohibited stays so, whatever can be read or asked now (VER-06)."""
+    if row.get("verification", {}).get("verdict") == PROHIBITED:
+        return Judged(await _settled(parts, claim, row), PROHIBITED, row["code"])
+    if row["phase"] == Phase.VERIFYING:
+        return await verify(parts, await _settled(parts, claim, row))
+    return Judged(await _standing(parts, claim, row, _recovering(row)), SKIPPED, "")
+
+
+def _recovering(row: Row) -> Standing:
+    """The same question once more, from what the records say."""
     finding = row.get("finding", {}).get("finding")
-    if verdict == PROHIBITED:
-        return Judged(await _settled(parts, claim, row), verdict, row["code"])
     if finding == "absent":
-        return Judged(await _standing(parts, claim, row, Standing.ABSENT), SKIPPED, "")
+        return Standing.ABSENT
     if finding is None and row["result_class"] == ResultClass.FAILED_BEFORE_SIDE_EFFECT:
-        return Judged(await _standing(parts, claim, row, Standing.NOT_SENT), SKIPPED, "")
-    return Judged(await _standing(parts, claim, row, Standing.UNPROVABLE), SKIPPED, "")
+        return Standing.NOT_SENT
+    return Standing.UNPROVABLE
 
 
 async def _standing(parts: Parts, claim: Claim, row: Row, standing: Standing, detail: str = "") -> Settled:

@@ -108,10 +108,10 @@ class Machine:
     asleep: float = 0.0
     set_by: float = 0.0
 
-    def clock(self, floor: dt.datetime | None = None, elapsed: Callable[[], float] | None = None) -> SystemClock:
+    def clock(self, elapsed: Callable[[], float]) -> SystemClock:
         """In place of ``SystemClock`` in the daemon."""
         assert elapsed is since_boot
-        return SystemClock(floor, self._wall, self.monotonic, lambda: since_boot() + self.passed + self.asleep)
+        return SystemClock(self._wall, self.monotonic, lambda: since_boot() + self.passed + self.asleep)
 
     def _wall(self) -> dt.datetime:
         return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.passed + self.asleep + self.set_by)

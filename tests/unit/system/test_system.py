@@ -28,7 +28,10 @@ class Machine:
         self.seconds = 1000.0
 
     def clock(self, floor: dt.datetime | None = None) -> SystemClock:
-        return SystemClock(floor, lambda: self.wall, lambda: self.seconds)
+        """As the daemon makes it: the time of the last record is known a moment later."""
+        clock = SystemClock(lambda: self.wall, lambda: self.seconds)
+        clock.after(floor)
+        return clock
 
     def pass_(self, seconds: float) -> None:
         """Time, on both."""
@@ -129,7 +132,8 @@ async def test_the_machines_own_clock() -> None:
     await clock.sleep(0.02)
     assert clock.monotonic() - before >= 0.019
     assert not clock.behind()
-    ahead = SystemClock(dt.datetime.now(dt.UTC) + HOUR)
+    ahead = SystemClock()
+    ahead.after(dt.datetime.now(dt.UTC) + HOUR)
     assert ahead.behind()
     assert ahead.now() == ahead.now()
 
