@@ -9,6 +9,7 @@ Parent side (asyncio, never blocks the loop)::
     embedded     EmbeddedEngine: a LoadingEngine over regorus in children
     opa/         the OPA server as an engine: supervised (a LoadingEngine too) or remote
     pool         questions queue for children that hold one revision; a spare child stands by
+    lane         one child and the questions that it holds
     child        one killable process behind a socket
     bundle       a folder of Rego or an OPA bundle: read once, verified, with its revision and its origin
     files        the files of a folder, and which of them count; archive and tar take a .tar.gz apart
