@@ -14,5 +14,5 @@ Layers, top to bottom; each imports only what stands below it (held by import-li
     domain     pure: types, tables, fold, digests; no I/O, no clock, no randomness
 
 Beside them: telemetry (spans), decision_point (which policy engine), inquiries (what ``PolicyService`` asks), ending,
-watchdog, and what production injects: system, credentials, failpoints.
+watchdog, allocator, and what production injects: system, credentials, failpoints.
 """

@@ -22,6 +22,7 @@ from typing import Any
 
 import uvloop
 
+from kblockd.allocator import bound_heaps
 from kblockd.approvals.service import Approvals
 from kblockd.config import Configuration, ConfigurationError, load
 from kblockd.credentials import keys_passphrase
@@ -91,6 +92,7 @@ class Daemon:
 
 def run(config: Path) -> int:
     """``kblockd serve``: until SIGTERM or SIGINT. Returns the exit code: 0, 1 refused to start, 75 failed."""
+    bound_heaps()
     set_up_logging()
     try:
         return uvloop.run(_serve(config))

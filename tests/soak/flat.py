@@ -103,11 +103,16 @@ def _kind(name: str) -> str:
     return "table" if name.endswith(".sst") else "file"
 
 
+def peaks(rows: Sequence[Row], settled: int) -> tuple[float, float]:
+    """MiB at most until ``settled`` executions, and after them."""
+    before = max(row.peak_mib for row in rows if row.executions <= settled)
+    return before, max((row.peak_mib for row in rows if row.executions > settled), default=before)
+
+
 def unsteady(rows: Sequence[Row], settled: int) -> list[str]:
     """What is not flat, in words; memory counts from ``settled`` executions on."""
     found = []
-    before = max(row.peak_mib for row in rows if row.executions <= settled)
-    after = max((row.peak_mib for row in rows if row.executions > settled), default=before)
+    before, after = peaks(rows, settled)
     if after > before * GROWTH:
         found.append(f"memory grew from {before:.0f} to {after:.0f} MiB after {settled} executions")
     for name in ("threads", "files"):
@@ -167,10 +172,23 @@ def line(before: Row, row: Row, first: Row) -> str:
     number = row.executions - before.executions
     rate = number / (row.seconds - before.seconds)
     spent = 1000 * (row.cpu_seconds - before.cpu_seconds) / number
-    each = 1024 * (row.store_mib - first.store_mib) / (row.executions - first.executions)
     sizes = [f"{size:.0f}" for size in (row.daemon_mib, row.peak_mib, row.policy_mib, row.store_mib)]
     numbers = (row.threads, row.files, row.sockets, row.tables)
-    return _columns((row.executions, f"{rate:.0f}", f"{spent:.2f}", *sizes, f"{each:.1f}", *numbers))
+    return _columns((row.executions, f"{rate:.0f}", f"{spent:.2f}", *sizes, f"{each(row, first):.1f}", *numbers))
+
+
+def each(row: Row, first: Row) -> float:
+    """KB of the store an execution since the first row."""
+    return 1024 * (row.store_mib - first.store_mib) / (row.executions - first.executions)
+
+
+def summary(rows: Sequence[Row], settled: int) -> str:
+    """What the run was made for, in a line."""
+    before, after = peaks(rows, settled)
+    return (
+        f"{rows[-1].executions} executions: memory {before:.0f} MiB at most until {settled}, {after:.0f} MiB after "
+        f"them; store {each(rows[-1], rows[0]):.1f} KB an execution"
+    )
 
 
 def _columns(values: Sequence[object]) -> str:
@@ -194,6 +212,7 @@ def soak(executions: int, callers: int, settled: int, say: Callable[[str], None]
 
         load = Load(f"unix:{site.socket('agent')}", callers)
         uvloop.run(load.run(executions, ROWS, see))
+        say(summary(rows, settled))
         found = unsteady(rows, settled)
         if set(load.ends) - {""}:
             found.append(f"not all succeeded: {dict(load.ends)}")

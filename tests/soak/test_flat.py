@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.soak.flat import ROWS, Row, soak, unsteady
+from tests.soak.flat import ROWS, Row, soak, summary, unsteady
 
 START = Row(0, 0.0, 1.0, 90.0, 90.0, 40.0, 1.0, 14, 40, 9, 0)
 SETTLED = replace(START, executions=10_000, daemon_mib=200.0, peak_mib=250.0, store_mib=100.0, sockets=70, tables=3)
@@ -36,5 +36,11 @@ def test_a_hundred_executions_give_a_table() -> None:
     said: list[str] = []
     found = soak(100, 8, 100, said.append)
     assert found == []
-    assert len(said) == 1 + ROWS
-    assert said[-1].split()[0] == "100"
+    assert len(said) == 1 + ROWS + 1
+    assert said[-2].split()[0] == "100"
+
+
+def test_the_end_states_both_peaks_and_the_size_of_the_store() -> None:
+    said = summary([START, SETTLED, LAST], 10_000)
+    assert said.startswith("100000 executions: memory 250 MiB at most until 10000, 270 MiB after them;")
+    assert said.endswith("store 9.2 KB an execution")
