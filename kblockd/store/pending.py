@@ -32,7 +32,7 @@ class Overlay:
     def __init__(self, database: Rdict) -> None:
         self._database = database
         self._rows: dict[Key, _Entry] = {}
-        self._recent: dict[Key, tuple[int, Row]] = {}  # durable, as the database has them
+        self._recent: dict[Key, tuple[int, Row] | None] = {}  # durable, as the database has them; or has not
         self._payloads: dict[Key, tuple[bytes | None, Group]] = {}
 
     def row(self, key: Key) -> tuple[int, Row] | None:
@@ -42,12 +42,10 @@ class Overlay:
             return None if pending.row is None else (pending.version, pending.row)
         if key[0] in schema.RAW_TABLES:
             raise ValueError(f"the table {key[0]!r} holds no rows; use raw, leaf or payload")
-        if (recent := self._recent.get(key)) is not None:
-            return recent
+        if key in self._recent:
+            return self._recent[key]
         value = self._database.get(schema.encode_key(key))
-        if value is None:
-            return None
-        found = schema.decode_row(value)
+        found = None if value is None else schema.decode_row(value)
         self._remember(key, found)
         return found
 
@@ -109,16 +107,14 @@ class Overlay:
             entry = self._rows[key]
             if entry.group is group:
                 del self._rows[key]
-                if entry.row is None:
-                    self._recent.pop(key, None)
-                else:
-                    self._remember(key, (entry.version, entry.row))
+                self._remember(key, None if entry.row is None else (entry.version, entry.row))
         for key in group.payloads:
             if self._payloads[key][1] is group:
                 del self._payloads[key]
 
-    def _remember(self, key: Key, found: tuple[int, Row]) -> None:
-        """Rows that come again are read and parsed once; the oldest make room."""
+    def _remember(self, key: Key, found: tuple[int, Row] | None) -> None:
+        """Rows that come again are read and parsed once, those that are not there are looked for once: a condition
+        asks again for what a stage has just asked for. Nobody else writes. The oldest make room."""
         if len(self._recent) >= _REMEMBERED:
             del self._recent[next(iter(self._recent))]
         self._recent[key] = found
