@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from kblockd.approvals.presentation import Subject, present, presented_sha256
@@ -172,7 +173,12 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
 
 def place_sha256(upstream: Upstream) -> str:
     """How and where the upstream is reached: by the origin alone an approved action could go to another path (R074)."""
-    return digest({"adapter": upstream.config.adapter, "url": upstream.config.url})
+    return _place_sha256(upstream.config.adapter, upstream.config.url)
+
+
+@lru_cache(maxsize=256)
+def _place_sha256(adapter: str, url: str) -> str:
+    return digest({"adapter": adapter, "url": url})
 
 
 def credential_ref(upstream: Upstream) -> str:

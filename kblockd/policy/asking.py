@@ -91,14 +91,16 @@ _contracts: Final = Contracts()
 
 
 def input_text(document: Mapping[str, Any]) -> bytes:
-    """The canonical form of a question, member by member; raises ``NotCanonical``."""
-    if not all(name.isidentifier() and name.isascii() for name in document):
+    """The canonical form of a question: what stands before its contract, the contract, what stands after it.
+
+    Raises ``NotCanonical``.
+    """
+    if "contract" not in document or not all(name.isidentifier() and name.isascii() for name in document):
         return canonical(document)
-    members = (
-        b'"%b":%b' % (name.encode(), (_contracts.text if name == "contract" else canonical)(document[name]))
-        for name in sorted(document)
-    )
-    return b"{" + b",".join(members) + b"}"
+    before = canonical({name: value for name, value in document.items() if name < "contract"})[1:-1]
+    after = canonical({name: value for name, value in document.items() if name > "contract"})[1:-1]
+    contract = b'"contract":' + _contracts.text(document["contract"])
+    return b"{" + b",".join(filter(None, (before, contract, after))) + b"}"
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:
