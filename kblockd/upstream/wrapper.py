@@ -185,8 +185,7 @@ class GuardedAdapter:
         self._running.discard(task)
 
     async def _ended(self, task: asyncio.Task[object], run: _Run) -> bool:
-        done, _ = await asyncio.wait({task}, timeout=max(0.0, run.scope.deadline - self._clock()))
-        return bool(done)
+        return await ended(task, max(0.0, run.scope.deadline - self._clock()))
 
     def _judged(self, task: asyncio.Task[object], run: _Run) -> Outcome:
         run.scope.forget_credential()
@@ -245,6 +244,28 @@ async def contained(action: Callable[[], Awaitable[object]]) -> object:
         raise
     except BaseException as error:
         return Raised(sentence(error))
+
+
+async def ended(task: asyncio.Task[object], seconds: float) -> bool:
+    """Whether it ends in time; neither a time-out nor a waiter that goes away touches it.
+
+    ``asyncio.wait`` for one task: every call to an upstream waits so, some of them twice.
+    """
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    timer = loop.call_later(seconds, wake)
+    task.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        timer.cancel()
+        task.remove_done_callback(wake)
+    return task.done()
 
 
 def result(task: asyncio.Task[object]) -> object:
