@@ -29,11 +29,12 @@ from kblockd.store import schema
 from kblockd.store.protocol import Append, Key, Row, StoreRefused, Unreadable
 
 _MIB: Final = 1 << 20
+_LOOK_CACHE_MIB: Final = 4  # a look goes through everything in order, or here and there: little of it comes again
 _LEAF_PREFIX: Final = schema.encode_key(("leaf",))
 _AFTER_PREFIX: Final = b"\xff"  # above every tag of a part
 
 
-def options(*, create: bool = False, salvage: bool = False) -> Options:
+def options(*, create: bool = False, salvage: bool = False, cache_mib: int = 64) -> Options:
     """The one set of options. A corrupted tail of the log is tolerated; the head file shows what it took away.
 
     With ``salvage`` whatever can be read is, holes and all: for an export, never for a store that goes on.
@@ -47,17 +48,21 @@ def options(*, create: bool = False, salvage: bool = False) -> Options:
     else:
         chosen.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     chosen.set_recycle_log_file_num(0)
-    chosen.set_write_buffer_size(64 * _MIB)
+    chosen.set_write_buffer_size(32 * _MIB)  # taken up to twice, while one is flushed
     chosen.set_max_total_wal_size(256 * _MIB)
     chosen.set_max_background_jobs(2)
     chosen.set_compression_type(DBCompressionType.lz4())
     chosen.set_bottommost_compression_type(DBCompressionType.zstd())
     chosen.set_level_compaction_dynamic_level_bytes(True)
+    # Rows that come and go leave marks of their deletion, and a scan steps over each: a table full of them is compacted
+    # at once. A table that overlaps little of the next level, as these bytes make it, is compacted for little.
+    chosen.add_compact_on_deletion_collector_factory(32_768, 16_384, 0.0)
+    chosen.set_max_compaction_bytes(256 * _MIB)
     chosen.set_keep_log_file_num(4)
     chosen.set_max_log_file_size(4 * _MIB)
     chosen.set_stats_dump_period_sec(0)
     tables = BlockBasedOptions()
-    tables.set_block_cache(Cache(64 * _MIB))
+    tables.set_block_cache(Cache(cache_mib * _MIB))
     tables.set_bloom_filter(10, False)
     # In pieces, and within the cache: whole ones are as large as a shard of it, and would be read anew at every look.
     tables.set_cache_index_and_filter_blocks(True)
@@ -68,8 +73,18 @@ def options(*, create: bool = False, salvage: bool = False) -> Options:
 
 
 def open_writable(path: Path, *, create: bool = False) -> Rdict:
-    """Raises whatever rocksdict raises."""
-    return _opened(path, options(create=create), AccessType.read_write())
+    """Raises whatever rocksdict raises.
+
+    Flushes fill the cache, too: the newest rows are the ones that are asked for, and within minutes the daemon takes
+    the memory that it will take for good. By misses alone the cache would fill over 10^5 executions, as a leak grows.
+    """
+    database = _opened(path, options(create=create), AccessType.read_write())
+    try:
+        database.set_options({"block_based_table_factory": "{prepopulate_block_cache=kFlushOnly;}"})
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 def _opened(path: Path, chosen: Options, access: AccessType) -> Rdict:
@@ -137,10 +152,12 @@ class View:
             value: bytes | None = self._database.get(schema.leaf_key(index))
         return None if value is None else schema.decode_leaf(value)
 
-    def stored(self, prefix: Key, after: Key | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Everything under ``prefix``, strictly after ``after``, as it is on disk, in key order."""
-        start = None if after is None else schema.encode_key_once(after)
-        yield from pairs(self._database, schema.encode_key_once(prefix), after=start)
+    def together(self, encoded: list[bytes]) -> list[bytes | None]:
+        """The values of these keys as they are on disk; other threads run meanwhile, which no single read allows."""
+        database: Any = self._database  # its stubs know no list of answers
+        with reading():
+            values: list[bytes | None] = database.get(encoded)
+        return values
 
     def size(self) -> int:
         """One more than the index of the last record: always from the records, never from a counter."""
@@ -190,7 +207,8 @@ def look(path: Path, *, salvage: bool = False) -> Iterator[View]:
         raise StoreRefused(f"{path} is missing. Next step: restore store/ and head together from a backup.")
     with _writable(path) as folder:
         with refusing(path):
-            database = _opened(folder, options(salvage=salvage), AccessType.read_only(False))
+            chosen = options(salvage=salvage, cache_mib=_LOOK_CACHE_MIB)
+            database = _opened(folder, chosen, AccessType.read_only(False))
         try:
             yield View(database)
         finally:

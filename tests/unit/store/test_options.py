@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rocksdict import Rdict
 
 from kblockd.store.database import open_writable
 
@@ -12,6 +13,11 @@ from kblockd.store.database import open_writable
 def written(folder: Path) -> str:
     """The newest option file of a database, which is written at each open."""
     return max(folder.glob("OPTIONS-*"), key=lambda file: file.name).read_text()
+
+
+def cached(database: Rdict) -> int:
+    """Bytes in the block cache."""
+    return database.property_int_value("rocksdb.block-cache-usage") or 0
 
 
 @pytest.mark.parametrize("opens", [1, 2, 3])
@@ -27,3 +33,19 @@ def test_filters_and_cache_are_there_again_after_every_open(tmp_path: Path, open
     assert "index_type=kTwoLevelIndexSearch" in text
     log = (tmp_path / "store" / "LOG").read_text()
     assert f"capacity : {64 << 20}" in log
+    assert f"write_buffer_size={32 << 20}" in text
+
+
+@pytest.mark.parametrize("opens", [1, 2])
+def test_what_is_flushed_is_in_the_cache_at_once(tmp_path: Path, opens: int) -> None:
+    """So that the cache is full after minutes: memory that grows for hours cannot be told from a leak."""
+    for number in range(opens):
+        database = open_writable(tmp_path / "store", create=number == 0)
+        for row in range(100):
+            database[row.to_bytes(4, "big")] = bytes(10_000)
+        before = cached(database)
+        database.flush()
+        after = cached(database)
+        database.close()
+        assert before < 100_000
+        assert after >= 1_000_000
