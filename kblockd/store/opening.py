@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,14 +23,16 @@ from kblockd.store import schema
 from kblockd.store.database import View, look, open_writable, refusing, unsynced
 from kblockd.store.head import Head, HeadFile, read_head, sync_folder
 from kblockd.store.lock import DirectoryLock
-from kblockd.store.protocol import Append, Key, StoreRefused
-from kblockd.store.tree import RawRead, Tree
+from kblockd.store.protocol import Key, StoreRefused
+from kblockd.store.tree import Tree
 
 BALLAST_BYTES: Final = 16 << 20
 FROZEN: Final = "frozen-"
 CHECKED_TAIL: Final = 10_000
 """Records at the end whose hashes are all compared with their leaf nodes; before them every ``CHECKED_EVERY``-th."""
 CHECKED_EVERY: Final = 512
+_TOGETHER: Final = 128
+_READERS: Final = 4
 
 _RESTORE: Final = "Next step: restore store/ and head together from a backup, and keep this directory as evidence."
 
@@ -193,26 +197,26 @@ def _compare_roots(path: Path, view: View, size: int, head: Head, tree: Tree) ->
 
 
 def _compare_hashes(path: Path, view: View, size: int, tree: Tree) -> None:
+    """By several threads: one of them unpacks, or waits for the disk, while another one compares."""
     tail = max(0, size - CHECKED_TAIL)
-    for index in range(0, tail, CHECKED_EVERY):
-        _compare_hash(path, size, index, view.leaf(index), tree, view.raw)
-    # In key order: two passes over neighbours instead of twice as many searches.
-    before = tail - 1 if tail else None
-    leaves = dict(view.stored(("leaf",), None if before is None else ("leaf", before)))
-    nodes = dict(view.stored(("node", 0), None if before is None else ("node", 0, before)))
-
-    def node(key: Key) -> bytes | None:
-        return nodes.get(schema.encode_key_once(key))
-
-    for index in range(tail, size):
-        stored = leaves.get(schema.leaf_key(index))
-        _compare_hash(path, size, index, None if stored is None else schema.decode_leaf(stored), tree, node)
+    checked = [*range(0, tail, CHECKED_EVERY), *range(tail, size)]
+    pieces = [checked[at : at + _TOGETHER] for at in range(0, len(checked), _TOGETHER)]
+    with ThreadPoolExecutor(_READERS, "kblockd-look") as readers:
+        for index, fault in filter(None, readers.map(partial(_first_fault, view, tree), pieces)):
+            raise StoreRefused(f"{path}: record {index} of {size} {fault}. {_RESTORE}")
 
 
-def _compare_hash(path: Path, size: int, index: int, record: Append | None, tree: Tree, raw: RawRead) -> None:
-    if record is None or not tree.holds(index, record.leaf, raw):
-        fault = "is missing" if record is None else "does not have the hash that the tree holds for it"
-        raise StoreRefused(f"{path}: record {index} of {size} {fault}. {_RESTORE}")
+def _first_fault(view: View, tree: Tree, indexes: list[int]) -> tuple[int, str] | None:
+    """Of these records; nothing is kept of them, so that large ones do not pile up."""
+    leaves = view.together([schema.leaf_key(index) for index in indexes])
+    keys: list[Key] = [("node", 0, index) for index in indexes]
+    nodes = dict(zip(keys, view.together([schema.encode_key_once(key) for key in keys]), strict=True))
+    for index, stored in zip(indexes, leaves, strict=True):
+        if stored is None:
+            return index, "is missing"
+        if not tree.holds(index, schema.decode_leaf(stored).leaf, nodes.get):
+            return index, "does not have the hash that the tree holds for it"
+    return None
 
 
 def _open_for_writing(data_dir: Path, lock: DirectoryLock, tree: Tree, size: int, created: bool) -> Opened:

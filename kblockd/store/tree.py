@@ -33,5 +33,5 @@ class Tree(Protocol):
         ...
 
     def holds(self, index: int, leaf: bytes, raw: RawRead) -> bool:
-        """Whether the stored leaf node is the hash of ``leaf``."""
+        """Whether the stored leaf node is the hash of ``leaf``. Looks at its arguments alone: for several threads."""
         ...

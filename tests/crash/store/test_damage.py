@@ -243,6 +243,22 @@ async def test_a_record_missing_in_the_middle_is_refused(stopped: Path) -> None:
     assert "record 4 of 12 is missing" in await refusal(stopped)
 
 
+@pytest.mark.parametrize("together", [1, 2, 5])
+async def test_the_first_of_several_changed_records_is_named(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    """Whichever of the readers comes first."""
+    monkeypatch.setattr("kblockd.store.opening._TOGETHER", together)
+
+    def change(database: Rdict) -> None:
+        database.put(schema.encode_key(("node", 0, 5)), bytes(32))
+        database.delete(schema.leaf_key(6))
+        database.put(schema.leaf_key(10), schema.encode_leaf(b'{"ops":[]}', b""))
+
+    alter(stopped, change)
+    assert "record 5 of 12 does not have the hash" in await refusal(stopped)
+
+
 async def test_a_changed_tree_is_refused(stopped: Path) -> None:
     alter(stopped, lambda db: db.put(schema.encode_key(("node", 3, 0)), bytes(32)))
     assert "The store was changed" in await refusal(stopped)
