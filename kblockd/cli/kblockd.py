@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from kblockd.cli import keys, offline, pins, policy, policy_source
 from kblockd.cli.exits import guarded
 from kblockd.cli.options import config_option
 from kblockd.cli.output import emit, is_json, json_option, plain
@@ -16,9 +16,23 @@ from kblockd.config import load
 from kblockd.upstream.catalog import load_plugins
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_ELSEWHERE: Final = {"keys": "keys", "upstream": "pins", "policy": "policy", "ledger": "offline"}
 
 
-@click.group(context_settings=_CONTEXT)
+class _Commands(click.Group):
+    """With groups that are imported when they are asked for: what they need is an eighth of a start."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        group: click.Group = getattr(import_module(f"kblockd.cli.{_ELSEWHERE[cmd_name]}"), cmd_name)
+        return group
+
+
+@click.group(cls=_Commands, context_settings=_CONTEXT)
 @click.version_option(package_name="kblockd", prog_name="kblockd")
 def kblockd() -> None:
     """The last control boundary in front of an effect.
@@ -45,6 +59,8 @@ def serve(config: Path) -> None:
 @guarded
 def check(config: Path) -> None:
     """Checks configuration, contracts, upstreams, adapters and policy; starts nothing."""
+    from kblockd.cli import policy_source
+
     found = load(config)
     plugins = load_plugins(found.adapters)
     # Only now are the plugins known whose settings the upstreams hold.
@@ -68,12 +84,6 @@ def check(config: Path) -> None:
     click.echo(f"policy: revision {bundle.revision}, {bundle.tests} tests passed")
     for warning in found.warnings:
         click.echo(plain(f"WARNING: {warning}"), err=True)
-
-
-kblockd.add_command(keys.keys)
-kblockd.add_command(pins.upstream)
-kblockd.add_command(policy.policy)
-kblockd.add_command(offline.ledger)
 
 
 def main() -> None:
