@@ -1,4 +1,7 @@
-"""The same upstream as an MCP server of revision 2026-07-28: JSON answers over Streamable HTTP, no sessions."""
+"""The same upstream as an MCP server of revision 2026-07-28: JSON answers over Streamable HTTP, no sessions.
+
+Every result says whose it is, as the revision wants it and the SDK's servers do.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,10 @@ _TOOLS: Final[list[dict[str, Any]]] = [
     },
 ]
 _FRESH: Final = {"ttlMs": 0, "cacheScope": "public"}
-_DISCOVERED: Final = {
-    "supportedVersions": ["2026-07-28"],
-    "capabilities": {"tools": {}},
+_DISCOVERED: Final = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **_FRESH}
+_EVERY: Final = {
+    "resultType": "complete",
     "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "bench", "version": "1.0.0"}},
-    **_FRESH,
 }
 
 
@@ -37,7 +39,7 @@ def answer(effects: Effects, request: dict[str, Any]) -> dict[str, Any]:
     found = _result(effects, request["method"], request.get("params", {}))
     if found is None:
         return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "Method not found"}}
-    return {"jsonrpc": "2.0", "id": request["id"], "result": {"resultType": "complete", **found}}
+    return {"jsonrpc": "2.0", "id": request["id"], "result": {**_EVERY, **found}}
 
 
 def _result(effects: Effects, method: str, params: dict[str, Any]) -> dict[str, Any] | None:

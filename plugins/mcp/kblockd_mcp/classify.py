@@ -40,8 +40,7 @@ class Evidence:
     tool: str
     modern: bool
     bytes_written: int
-    call: CallNotes | None = None
-    failure: str = ""  # why the session failed before the call
+    call: CallNotes
     result: Mapping[str, Any] | None = None
     error: ErrorData | None = None
     call_id: str = ""
@@ -52,10 +51,8 @@ class Evidence:
 def outcome(known: Evidence) -> Outcome:
     """Never raises."""
     call = known.call
-    if call is None:
-        return Outcome(Sent.NOT_SENT, code=known.failure or "NOT_DISPATCHED")
     if known.result is not None:
-        return _result(known, call, known.result)
+        return _result(known, known.result)
     if known.bytes_written == 0 and call.status is None:
         return _end(known, Sent.NOT_SENT, call.failure or "NOT_DISPATCHED")
     if call.failure or call.status is None:
@@ -63,7 +60,7 @@ def outcome(known: Evidence) -> Outcome:
     return _refusal(known, call.status)
 
 
-def _result(known: Evidence, call: CallNotes, result: Mapping[str, Any]) -> Outcome:
+def _result(known: Evidence, result: Mapping[str, Any]) -> Outcome:
     kind = result.get("resultType", "complete")
     if kind == "input_required":
         return _end(known, Sent.ANSWERED, "INPUT_REQUIRED", "the tool asks for input, which is never given", error=True)
@@ -91,7 +88,7 @@ def _refusal(known: Evidence, status: int) -> Outcome:
         return _end(known, Sent.LOST, f"HTTP_{status}", _said(error))
     if error is None:
         return _end(known, Sent.LOST, "NO_ANSWER")
-    if status < 300 and known.call is not None and known.call.content_type not in _CONTENT_TYPES:
+    if status < 300 and known.call.content_type not in _CONTENT_TYPES:
         return _end(known, Sent.LOST, "CONTENT_TYPE", known.call.content_type)
     rejected = _rejection(known, error, status)
     if rejected:
@@ -120,8 +117,7 @@ def _end(
     output: Any = None,
     ids: Mapping[str, str] | None = None,
 ) -> Outcome:
-    call = known.call
-    digest = call.sha256.hexdigest() if call is not None and call.status is not None else ""
+    digest = known.call.sha256.hexdigest() if known.call.status is not None else ""
     return Outcome(
         sent,
         output=output,
@@ -138,7 +134,7 @@ def _request_ids(known: Evidence) -> dict[str, str]:
     found = {"jsonrpc": _identifier(known.call_id)}
     if known.session_id:
         found["session_sha256"] = hashlib.sha256(known.session_id.encode()).hexdigest()
-    if known.call is not None and known.call.http_request_id:
+    if known.call.http_request_id:
         found["http"] = _identifier(known.call.http_request_id)
     return {name: value for name, value in found.items() if value}
 

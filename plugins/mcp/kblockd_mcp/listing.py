@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
-from mcp_types import ListToolsRequest, PaginatedRequestParams, Request
 
 from kblockd_mcp.request import NotPossible
 
 MAX_PAGES: Final = 64
 MAX_TOOLS: Final = 2048
 
-Ask = Callable[[Request[Any, Any]], Awaitable[dict[str, Any]]]
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,7 @@ async def fetch(ask: Ask) -> dict[str, Mapping[str, Any]]:
     cursors: set[str] = set()
     cursor: str | None = None
     while True:
-        params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
-        page = await ask(ListToolsRequest(params=params))
+        page = await ask("tools/list", {"cursor": cursor} if cursor is not None else {})
         _absorb(page.get("tools"), found)
         cursor = page.get("nextCursor")
         if cursor is None:

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mcp_types import CallToolRequest, CallToolRequestParams
-
 from kblockd.upstream.adapter import Call
-from kblockd_mcp.conversation import TRACE_KEYS
 
+TRACE_KEYS: Final = ("traceparent", "tracestate", "baggage")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _OWN_HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "cookie", "host"}
@@ -30,16 +28,16 @@ class NotPossible(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request and the HTTP headers that only this request carries."""
+    """The params of ``tools/call`` and the HTTP headers that only this request carries."""
 
-    request: CallToolRequest
+    params: dict[str, Any]
     headers: Mapping[str, str]
 
 
 def build(call: Call) -> Outgoing:
-    """Raises ``NotPossible`` where the effect key has no place; R205, R207."""
+    """Raises ``NotPossible`` where the effect key has no place; R205, R207. Baggage does not go on."""
     arguments: dict[str, Any] = dict(call.arguments)
-    meta: dict[str, Any] = {}
+    meta: dict[str, Any] = {name: call.trace[name] for name in TRACE_KEYS[:2] if call.trace.get(name)}
     headers: dict[str, str] = {}
     if call.effect_key and call.effect_key_in == "argument":
         if arguments.get(call.effect_key_name, call.effect_key) != call.effect_key:
@@ -49,8 +47,7 @@ def build(call: Call) -> Outgoing:
         meta[_free_meta(call.effect_key_name)] = call.effect_key
     elif call.effect_key and call.effect_key_in == "header":
         headers[_free_header(call.effect_key_name)] = call.effect_key
-    params = {"name": call.tool, "arguments": arguments, **({"_meta": meta} if meta else {})}
-    return Outgoing(CallToolRequest(params=CallToolRequestParams.model_validate(params)), headers)
+    return Outgoing({"name": call.tool, "arguments": arguments, **({"_meta": meta} if meta else {})}, headers)
 
 
 def authorization(credential: bytes | None) -> dict[str, str]:

@@ -8,153 +8,167 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
 import httpx2
-from mcp.client.session import ClientSession
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, MCP_PROTOCOL_VERSION_HEADER, encode_header_value
 from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
     PROTOCOL_VERSION_META_KEY,
-    DiscoverRequest,
-    DiscoverResult,
+    SERVER_INFO_META_KEY,
     Implementation,
-    Request,
-    RequestParams,
-    ServerCapabilities,
+    InitializeResult,
 )
-from pydantic import TypeAdapter, ValidationError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
-from kblockd.upstream.adapter import AdapterContext, Exchange
-from kblockd_mcp.conversation import Conversation, Incoming, Outgoing
+from kblockd_mcp import answers
+from kblockd_mcp.answers import Answer
 from kblockd_mcp.request import NotPossible
-from kblockd_mcp.settings import MODERN
-from kblockd_mcp.wire import SESSION_HEADER, Wire
+from kblockd_mcp.settings import HANDSHAKE, MODERN
+from kblockd_mcp.stream import Stream
+from kblockd_mcp.wire import EVENTS, JSON, Broken, Wire, media_type
 
+CALL: Final = "tools/call"
+SESSION_HEADER: Final = "mcp-session-id"
 END_SECONDS: Final = 1.0
-CLIENT: Final = Implementation(name="kblockd", version="1")
-# The SDK types results as models; a dict comes back as it came.
-RAW: Final[TypeAdapter[Any]] = TypeAdapter(dict[str, Any])
-_T = TypeVar("_T")
+CLIENT: Final = {"name": "kblockd", "version": "1"}
+_MODERN_META: Final[Mapping[str, Any]] = {
+    PROTOCOL_VERSION_META_KEY: MODERN,
+    CLIENT_INFO_META_KEY: CLIENT,
+    CLIENT_CAPABILITIES_META_KEY: {},  # none: the server may ask for nothing
+}
 
 
-@dataclass(slots=True)
 class Session:
-    """An open session: requests go out one at a time."""
+    """Requests of one session, one at a time, in the revision that ``modern`` says.
 
-    sdk: ClientSession
-    wire: Wire
-    conversation: Conversation
+    ``server_version`` is what the server says of itself: in the handshake, or with its latest answer.
+    Time-outs are the exchange's: it ends at the action's deadline, and nothing here may end earlier (MCP-11).
+    """
 
-    async def ask(self, request: Request[Any, Any]) -> dict[str, Any]:
+    def __init__(self, wire: Wire, *, modern: bool) -> None:
+        self.wire = wire
+        self.modern = modern
+        self.session_id = ""
+        self.server_version = ""
+        self.request_id = 0
+        self._answered = False  # the latest request
+        self._status = 0
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The raw result of one request without effect; raises ``NotPossible``."""
-        method = request.model_dump()["method"]
         try:
-            await self.sdk.send_request(request, RAW)
-        except MCPError as error:
-            raise refused(self.wire, method, error) from None
-        except (ValidationError, RuntimeError) as error:
-            if self.conversation.result is None:
-                raise NotPossible("PROTOCOL_FAULT", f"{method}: {error}") from None
-        if self.conversation.result is None:
-            raise NotPossible("PROTOCOL_FAULT", f"{method}: no answer was kept")
-        return self.conversation.result
+            answer = await self._asked(method, params, {})
+        except Broken as broken:
+            raise NotPossible(broken.code, f"{method}: the transport failed ({broken.code})") from None
+        if answer.result is None:
+            raise self._refused(method, answer)
+        if self.modern:
+            self.server_version = _version(answer.result.get("_meta"))
+        return answer.result
+
+    async def call(self, params: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
+        """The one ``tools/call``. What became of it stands in the wire's notes; RuntimeError at a second one."""
+        try:
+            return await self._asked(CALL, params, headers)
+        except Broken:
+            return Answer()
+
+    async def discover(self) -> None:
+        """Asks a modern server who it is; raises ``NotPossible`` (PROTOCOL_MISMATCH when it is not modern)."""
+        supported = (await self.ask("server/discover", {})).get("supportedVersions")
+        if not isinstance(supported, list) or MODERN not in supported:
+            raise NotPossible("PROTOCOL_MISMATCH", f"server/discover: the server speaks {supported}, not {MODERN}")
+
+    async def handshake(self) -> None:
+        """``initialize`` and ``notifications/initialized``; raises ``NotPossible``."""
+        raw = await self.ask("initialize", {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": CLIENT})
+        try:
+            found = InitializeResult.model_validate(raw, by_name=False)
+        except ValidationError as error:
+            raise NotPossible("PROTOCOL_MISMATCH", f"initialize: {error}") from None
+        version = found.protocol_version
+        if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            raise NotPossible("PROTOCOL_MISMATCH", f"initialize: the server speaks {version!r}, not {HANDSHAKE}")
+        self.server_version = found.server_info.version
+        self.wire.headers[MCP_PROTOCOL_VERSION_HEADER] = version
+        try:
+            await self.wire.say({"method": "notifications/initialized"})
+        except Broken as broken:
+            raise NotPossible(broken.code, f"notifications/initialized: {broken.code}") from None
+
+    async def close(self) -> None:
+        """DELETE of the handshake era, so that sessions do not pile up on the server. Best effort, at most a second.
+
+        Not after a request that got no answer: these bytes would count against the proof that a call was not sent.
+        """
+        if self.session_id and self._answered:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(END_SECONDS):
+                    await self.wire.delete()
+
+    async def _asked(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
+        self.request_id += 1
+        self._answered = False
+        if self.modern:
+            params = {**params, "_meta": {**params.get("_meta", {}), **_MODERN_META}}
+            headers = {**_modern_headers(method, params), **headers}
+        message = {"id": self.request_id, "method": method, **({"params": params} if params else {})}
+        response = await (self.wire.post_call if method == CALL else self.wire.post)(message, headers)
+        self._status = response.status_code
+        if method == "initialize":
+            self._remember(response)
+        try:
+            answer = await self._answer(response)
+        finally:
+            await response.aclose()
+        self._answered = True
+        return answer
+
+    def _remember(self, response: httpx2.Response) -> None:
+        self.session_id = response.headers.get(SESSION_HEADER, "")
+        if self.session_id:
+            self.wire.headers[SESSION_HEADER] = self.session_id
+
+    async def _answer(self, response: httpx2.Response) -> Answer:
+        """What an answer of HTTP says; for one that says nothing an error is made up, which proves nothing."""
+        status, kind = response.status_code, media_type(response)
+        if status == 202:
+            return answers.failed(INVALID_REQUEST, "a request was answered with 202 Accepted")
+        if status < 400 and kind == EVENTS:
+            return await Stream(self.wire, self.request_id, handshake=not self.modern).answer(response)
+        if kind != JSON:
+            return answers.failed(INTERNAL_ERROR if status >= 400 else INVALID_REQUEST, f"content type {kind!r}")
+        found = answers.read(await response.aread(), self.request_id)
+        answer = found if isinstance(found, Answer) else Answer()
+        if status >= 400 and answer.error is None:
+            return answers.failed(INTERNAL_ERROR, f"HTTP {status} without an error of JSON-RPC")
+        return answer
+
+    def _refused(self, method: str, answer: Answer) -> NotPossible:
+        status, error = self._status, answer.error
+        if status in (401, 403):
+            return NotPossible("UPSTREAM_UNAUTHORIZED", f"{method}: HTTP {status}; check the credential")
+        if error is None:
+            return NotPossible("PROTOCOL_FAULT", f"{method}: HTTP {status}, and no answer in it")
+        return NotPossible("PROTOCOL_REFUSED", f"{method}: HTTP {status}, error {error.code}: {error.message}")
 
 
-async def within(
-    context: AdapterContext,
-    exchange: Exchange,
-    wire: Wire,
-    trace: Mapping[str, str],
-    work: Callable[[Session], Awaitable[_T]],
-) -> _T:
-    """Runs ``work`` in a session that has said nothing yet; what it raises is raised here, never in a group.
+def _modern_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    headers = {MCP_PROTOCOL_VERSION_HEADER: MODERN, MCP_METHOD_HEADER: method}
+    if method == CALL:
+        headers[MCP_NAME_HEADER] = encode_header_value(params["name"])
+    return headers
 
-    The exchange stays open, the caller closes it. Time-outs are the exchange's: it ends at the action's deadline, and
-    nothing below it may end earlier (MCP-11).
-    """
-    conversation = Conversation(trace)
-    client = httpx2.AsyncClient(transport=wire, trust_env=False, timeout=None, follow_redirects=False)
-    done: list[_T] = []
-    fault: Exception | None = None
+
+def _version(meta: Any) -> str:
+    """What a modern server says of itself with each result, or empty."""
     try:
-        async with (
-            client,
-            streamable_http_client(
-                context.url, http_client=client, terminate_on_close=False, max_sse_event_size=context.max_response_bytes
-            ) as (incoming, outgoing),
-            ClientSession(
-                Incoming(incoming, conversation), Outgoing(outgoing, conversation), client_info=CLIENT
-            ) as sdk,
-        ):
-            try:
-                done.append(await work(Session(sdk, wire, conversation)))
-            except Exception as error:  # raised below: a task group would wrap it
-                fault = error
-            await _end(client, context.url, wire, sdk)
-    except Exception:
-        # Taking a session down can fail in the SDK (a late answer meets a closed stream); what was found stays found.
-        if fault is None and not done:
-            raise
-    if fault is not None:
-        raise fault
-    return done[0]
-
-
-async def discover(session: Session) -> DiscoverResult:
-    """Asks a modern server who it is; raises ``NotPossible`` (PROTOCOL_MISMATCH when it is not modern)."""
-    adopt_modern(session)
-    raw = await session.ask(DiscoverRequest(params=RequestParams(_meta={PROTOCOL_VERSION_META_KEY: MODERN})))
-    try:
-        result = DiscoverResult.model_validate(raw)
-        session.sdk.adopt(result)
-    except (ValidationError, RuntimeError) as error:
-        raise NotPossible("PROTOCOL_MISMATCH", f"server/discover: {error}") from None
-    return result
-
-
-def adopt_modern(session: Session) -> None:
-    """The stateless revision without a word on the wire."""
-    session.sdk.adopt(
-        DiscoverResult(
-            supported_versions=[MODERN],
-            capabilities=ServerCapabilities(),
-            result_type="complete",
-            ttl_ms=0,
-            cache_scope="public",
-        )
-    )
-
-
-async def handshake(session: Session) -> None:
-    """``initialize`` and ``notifications/initialized``; raises ``NotPossible``."""
-    try:
-        await session.sdk.initialize()
-    except MCPError as error:
-        raise refused(session.wire, "initialize", error) from None
-    except (ValidationError, RuntimeError) as error:
-        raise NotPossible("PROTOCOL_MISMATCH", f"initialize: {error}") from None
-
-
-def refused(wire: Wire, method: str, error: MCPError) -> NotPossible:
-    """Why a request without effect failed: the wire's reason first, then the server's."""
-    if wire.failure:
-        return NotPossible(wire.failure, f"{method}: the transport failed ({wire.failure})")
-    if wire.status in (401, 403):
-        return NotPossible("UPSTREAM_UNAUTHORIZED", f"{method}: HTTP {wire.status}; check the credential")
-    return NotPossible("PROTOCOL_REFUSED", f"{method}: HTTP {wire.status}, error {error.code}: {error.message}")
-
-
-async def _end(client: httpx2.AsyncClient, url: str, wire: Wire, sdk: ClientSession) -> None:
-    """DELETE of the handshake era, so that sessions do not pile up on the server. Best effort, at most a second.
-
-    Not after a call that failed on the wire: these bytes would count against the proof that it was not sent.
-    """
-    if not wire.session_id or wire.failure or (wire.call is not None and wire.call.failure):
-        return
-    headers = {SESSION_HEADER: wire.session_id, "mcp-protocol-version": sdk.protocol_version or ""}
-    with contextlib.suppress(TimeoutError, httpx2.HTTPError):
-        async with asyncio.timeout(END_SECONDS):
-            await client.delete(url, headers=headers)
+        return Implementation.model_validate(meta[SERVER_INFO_META_KEY], by_name=False).version
+    except (TypeError, KeyError, ValidationError):
+        return ""

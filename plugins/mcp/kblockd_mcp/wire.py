@@ -1,13 +1,10 @@
-"""What really happened on the wire: a watcher between the SDK and the guarded exchange.
+"""The HTTP requests of one session, and what really happened to them.
 
-The SDK turns transport errors into the cancellation of its caller, so a refused connection, a lost answer and a real
-cancellation look alike (mcp.md section 2). Here every error is written down and the SDK gets an HTTP status instead;
-what a call's end proves is read from these notes, never from the SDK's exception.
+Every error of the exchange is written down under a stable word: what a call's end proves is read from these notes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,15 +15,23 @@ import httpx2
 
 from kblockd.upstream.adapter import Exchange
 
-CALL: Final = "tools/call"
-SESSION_HEADER: Final = "mcp-session-id"
-_TIMEOUT: Final = "UPSTREAM_TIMEOUT"
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+_EVERY: Final = {"accept": f"{JSON}, {EVENTS}", "content-type": JSON, "user-agent": "kblockd"}
 _CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (httpx2.TimeoutException, _TIMEOUT),
+    (httpx2.TimeoutException, "UPSTREAM_TIMEOUT"),
     (httpx2.ConnectError, "CONNECT_FAILED"),
     (httpx2.NetworkError, "CONNECTION_LOST"),
     (httpx2.ProtocolError, "CONNECTION_LOST"),
 )
+
+
+class Broken(Exception):
+    """The exchange failed before the answer was whole; ``code`` is an upper-case word."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 @dataclass(slots=True)
@@ -40,106 +45,118 @@ class CallNotes:
     sha256: Any = field(default_factory=hashlib.sha256)
 
 
-class Wire(httpx2.AsyncBaseTransport):
-    """A transport for one session with at most one ``tools/call``; a second one is refused here (C28, MCP-12).
+class Wire:
+    """Requests to one endpoint over one exchange, each sent once. ``headers`` go with all of them.
 
-    ``failure`` is why a request before the call failed; after one, no call goes out. ``on_stalled`` is called when
-    the SDK may be left waiting: with True when the answer's stream is over for good, with False when it broke.
+    ``called`` from the moment in which ``tools/call`` goes out; ``call`` is what is known of it. ``left`` tells the
+    seconds until the exchange ends.
     """
 
-    def __init__(self, exchange: Exchange, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, exchange: Exchange, url: httpx2.URL, headers: Mapping[str, str], left: Callable[[], float]
+    ) -> None:
         self._exchange = exchange
-        self._headers = dict(headers)
-        self.call_headers: dict[str, str] = {}
-        self.resumable = False  # only the handshake era resumes a broken stream, by a GET, which is no second call
-        self.on_stalled: Callable[[bool], None] = lambda over: None
-        self.failure = ""
-        self.status: int | None = None
-        self.session_id = ""
-        self.call: CallNotes | None = None
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Never raises a transport error: the SDK would cancel its caller."""
-        request.headers.update(self._headers)
-        if request.method == "GET" and not (self.resumable and "last-event-id" in request.headers):
-            return httpx2.Response(405)  # the standing stream of the handshake era carries nothing that is used
-        if _method(request) == CALL:
-            return await self._send_call(request)
-        return await self._send(request, None)
-
-    async def _send_call(self, request: httpx2.Request) -> httpx2.Response:
-        if self.call is not None or self.failure:
-            return httpx2.Response(503)
+        self._url = url
+        self._left = left
+        self._cookies = httpx2.Cookies()
+        self.headers = {**_EVERY, **headers}
+        self.called = False
         self.call = CallNotes()
-        request.headers.update(self.call_headers)
+
+    def left(self) -> float:
+        """Seconds in which another request may still leave."""
+        return 0.0 if self._exchange.tampered else self._left()
+
+    async def post(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> httpx2.Response:
+        """Until the head of the answer is here; the caller closes it. Its body, too, raises ``Broken``."""
+        return await self._sent(self._request("POST", headers, _encoded(message)), None)
+
+    async def post_call(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> httpx2.Response:
+        """The POST of ``tools/call``; RuntimeError at a second one, of which no byte leaves (C28, MCP-12)."""
+        request = self._request("POST", headers, _encoded(message))
+        if self.called:
+            raise RuntimeError("a session carries one tools/call")
+        self.called = True
         self._exchange.mark()
-        return await self._send(request, self.call)
+        response = await self._sent(request, self.call)
+        self.call.status = response.status_code
+        self.call.content_type = media_type(response)
+        self.call.http_request_id = response.headers.get("x-request-id", "")[:128]
+        return response
 
-    async def _send(self, request: httpx2.Request, call: CallNotes | None) -> httpx2.Response:
+    async def resume(self, headers: Mapping[str, str]) -> httpx2.Response:
+        """A GET for the rest of a stream, which is no second call: what it brings belongs to the call's answer."""
+        return await self._sent(self._request("GET", headers), self.call if self.called else None)
+
+    async def say(self, message: Mapping[str, Any]) -> None:
+        """What has no answer: a notification, or the answer to a request of the server. Raises ``Broken``."""
+        await _read(await self.post(message, {}))
+
+    async def delete(self) -> None:
+        """Ends the server's session; raises ``Broken``."""
+        await _read(await self._sent(self._request("DELETE", {}), None))
+
+    def _request(self, method: str, headers: Mapping[str, str], content: bytes = b"") -> httpx2.Request:
+        request = httpx2.Request(method, self._url, headers={**self.headers, **headers}, content=content)
+        if self._cookies:
+            self._cookies.set_cookie_header(request)
+        return request
+
+    async def _sent(self, request: httpx2.Request, call: CallNotes | None) -> httpx2.Response:
         try:
-            response = await self._exchange.transport.handle_async_request(request)
+            response: httpx2.Response = await self._exchange.transport.handle_async_request(request)
         except httpx2.TransportError as error:
-            self._note(error, call)
-            return httpx2.Response(503)
-        self.session_id = response.headers.get(SESSION_HEADER, "") or self.session_id
-        if call is None:
-            self.status = response.status_code
-        else:
-            call.status = response.status_code
-            call.content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            call.http_request_id = response.headers.get("x-request-id", "")[:128]
-        body = _Watched(cast("httpx2.AsyncByteStream", response.stream), self, call)
-        if self.call is not None and (call is not None or request.method == "GET"):
-            body.digest = self.call.sha256  # the call's answer, and what a resumption brings of it
-        return httpx2.Response(response.status_code, headers=response.headers, stream=body, request=request)
+            raise self.noted(error, call) from None
+        response.request = request
+        if "set-cookie" in response.headers:  # a balancer's: it leads the session to where it was opened
+            self._cookies.extract_cookies(response)
+        response.stream = _Body(cast("httpx2.AsyncByteStream", response.stream), self, call)
+        return response
 
-    def _note(self, error: Exception, call: CallNotes | None) -> None:
+    def noted(self, error: httpx2.TransportError, call: CallNotes | None) -> Broken:
+        """Of a call the first failure stays."""
         code = self._exchange.tampered or next((word for kind, word in _CODES if isinstance(error, kind)), "")
-        code = code or "TRANSPORT_FAILED"
+        broken = Broken(code or "TRANSPORT_FAILED")
         if call is not None:
-            call.failure = call.failure or code
-            self.on_stalled(False)
-        elif self.call is None:
-            self.failure = self.failure or code
-
-    async def aclose(self) -> None:
-        """The exchange belongs to the caller, who closes it."""
+            call.failure = call.failure or broken.code
+        return broken
 
 
-class _Watched(httpx2.AsyncByteStream):
-    """An answer's body: hashed, and ended instead of raising."""
+class _Body(httpx2.AsyncByteStream):
+    """An answer's body on its way to whoever reads it; a call's is hashed as it comes."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, wire: Wire, call: CallNotes | None) -> None:
         self._stream = stream
         self._wire = wire
         self._call = call
-        self.digest: Any = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for part in self._stream:
-                if self.digest is not None:
-                    self.digest.update(part)
+                if self._call is not None:
+                    self._call.sha256.update(part)
                 yield part
         except httpx2.TransportError as error:
-            self._wire._note(error, self._call)
-        if self._call is not None:
-            self._wire.on_stalled(False)
+            raise self._wire.noted(error, self._call) from None
 
     async def aclose(self) -> None:
-        with contextlib.suppress(httpx2.TransportError):
-            await self._stream.aclose()
-        if self._call is not None:
-            self._wire.on_stalled(True)
+        await self._stream.aclose()
 
 
-def _method(request: httpx2.Request) -> str:
-    """The JSON-RPC method of a POST, or empty."""
-    if request.method != "POST":
-        return ""
+async def _read(response: httpx2.Response) -> None:
+    """To its end, so that the connection can carry another request."""
     try:
-        message = json.loads(request.content)
-    except ValueError:
-        return ""
-    method = message.get("method", "") if isinstance(message, dict) else ""
-    return method if isinstance(method, str) else ""
+        await response.aread()
+    finally:
+        await response.aclose()
+
+
+def _encoded(message: Mapping[str, Any]) -> bytes:
+    text = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode()
+
+
+def media_type(response: httpx2.Response) -> str:
+    """Without parameters, in lower case."""
+    found: str = response.headers.get("content-type", "")
+    return found.partition(";")[0].strip().lower()

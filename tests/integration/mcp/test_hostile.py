@@ -215,8 +215,8 @@ async def test_out_05_a_failure_before_the_call_is_not_sent(
     async with RawMcp.serve(modern=modern) as server:
         server.on[method] = behaviour
         outcome = await adapter(server.url, setting).invoke(call())
-        assert outcome.sent is Sent.NOT_SENT
-        assert outcome.code
+        code = "PROTOCOL_REFUSED" if behaviour is http_500 else "CONNECTION_LOST"
+        assert (outcome.sent, outcome.code) == (Sent.NOT_SENT, code)
         assert not server.calls
 
 
@@ -329,6 +329,21 @@ async def test_error_answers(server: RawMcp, protocol: str) -> None:
     assert await answer(-32020, "header mismatch") == (Sent.ANSWERED, True, "RPC_ERROR_32020")
     assert (await answer(-32022, "version", 400))[0] is (Sent.REJECTED if modern else Sent.ANSWERED)
     assert await answer(-32600, "expired token", 401) == (Sent.ANSWERED, True, "HTTP_401")
+
+
+@pytest.mark.parametrize(("status", "sent"), [(400, Sent.ANSWERED), (404, Sent.LOST), (502, Sent.LOST)])
+async def test_a_result_under_a_status_that_denies_it_is_none(
+    server: RawMcp, protocol: str, status: int, sent: Sent
+) -> None:
+    """R183: whose word it is, nobody knows: the server's, or that of something before it; never a success."""
+
+    async def contradicting(peer: Peer) -> None:
+        peer.act()
+        await peer.json({"jsonrpc": "2.0", "id": peer.id, "result": {**DONE, "resultType": "complete"}}, status)
+
+    outcome = await outcome_of(server, contradicting, protocol)
+    assert (outcome.sent, outcome.is_error, outcome.code) == (sent, sent is Sent.ANSWERED, f"HTTP_{status}")
+    assert len(server.calls) == 1
 
 
 async def test_an_error_without_id_still_ends_the_call(server: RawMcp, protocol: str) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
+import httpx2
 import pytest
-from kblockd_mcp import request, session
+from kblockd_mcp import request
+from kblockd_mcp.session import Session
 from kblockd_mcp.wire import Wire
 from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -117,10 +121,77 @@ async def test_auto_learns_the_revision_and_forgets_it_after_doubt(server: RawMc
         assert (await opened.invoke(call())).sent is Sent.REJECTED
         del server.on["tools/call"]
     assert (await opened.invoke(call())).sent is Sent.ANSWERED
+    assert server.count("server/discover") == 2
 
 
 async def refuse_version(peer: Peer) -> None:
     await peer.error(-32022, "unsupported protocol version", 400)
+
+
+async def test_a_discovery_that_does_not_offer_the_revision_means_the_handshake() -> None:
+    """Whatever else it says: no list of versions, or other ones."""
+    for supported in ("2026-07-28", ["2031-01-01"], None):
+        async with RawMcp.serve(modern=False) as server:
+
+            async def discovered(peer: Peer, supported: Any = supported) -> None:
+                await peer.result({"supportedVersions": supported})
+
+            server.on["server/discover"] = discovered
+            assert (await adapter(server.url).invoke(call())).sent is Sent.ANSWERED
+            assert server.count("initialize") == 1
+
+
+async def test_a_handshake_in_another_revision_is_none() -> None:
+    """R187: the server answers a version that the handshake never had, and no call goes out."""
+    async with RawMcp.serve(modern=False) as server:
+
+        async def other(peer: Peer) -> None:
+            information = {"name": "raw", "version": "1"}
+            await peer.result({"protocolVersion": MODERN, "capabilities": {}, "serverInfo": information})
+
+        server.on["initialize"] = other
+        outcome = await adapter(server.url, HANDSHAKE).invoke(call())
+        assert (outcome.sent, outcome.code, server.calls) == (Sent.NOT_SENT, "PROTOCOL_MISMATCH", [])
+
+
+async def test_the_listing_itself_says_whose_it_is() -> None:
+    """R018: 2026-07-28 servers sign each result; one that does not is asked, and neither is remembered."""
+    async with RawMcp.serve(modern=True) as server:
+        opened = adapter(server.url, MODERN)
+
+        def signing(server_info: Any) -> None:
+            async def behaviour(peer: Peer) -> None:
+                meta = {"io.modelcontextprotocol/serverInfo": server_info}
+                await peer.result({"tools": server.tools, "ttlMs": 0, "cacheScope": "public", "_meta": meta})
+
+            server.on["tools/list"] = behaviour
+
+        versions, asked = [], []
+        for server_info in ({"name": "a", "version": "2"}, {"name": "a", "version": "3"}, {"name": "a"}, None):
+            signing(server_info)
+            versions.append((await opened.describe("act")).server_version)
+            asked.append(server.count("server/discover"))
+        assert (versions, asked) == (["2", "3", "0.7.1", "0.7.1"], [0, 0, 1, 2])
+
+
+async def test_a_cookie_leads_one_session_and_no_other(server: RawMcp) -> None:
+    """A balancer's cookie keeps a session where it was opened; the next session begins without it."""
+
+    async def balanced(peer: Peer) -> None:
+        information = {"name": "raw", "version": "1"}
+        result = {"protocolVersion": HANDSHAKE, "capabilities": {}, "serverInfo": information}
+        await peer.result(result, Mcp_Session_Id="session-1", Set_Cookie="route=7; Path=/; HttpOnly")
+
+    async def listed(peer: Peer) -> None:
+        result = {"tools": server.tools, "ttlMs": 0, "cacheScope": "public"}
+        await peer.result(result, Set_Cookie="route=7; Path=/")
+
+    server.on.update({"tools/list": listed} if server.modern else {"initialize": balanced})
+    for _ in range(2):
+        assert (await adapter(server.url, MODERN if server.modern else HANDSHAKE).invoke(call())).sent is Sent.ANSWERED
+    cookies = [seen.headers.get("cookie", "") for seen in server.seen]
+    half = len(cookies) // 2
+    assert cookies == ["", *["route=7"] * (half - 1)] * 2
 
 
 async def test_a_pinned_revision_is_not_negotiated(server: RawMcp) -> None:
@@ -162,20 +233,41 @@ async def test_session_ids_are_kept_as_digests_only(server: RawMcp) -> None:
     assert server.modern or any(seen.verb == "DELETE" for seen in server.seen)
 
 
+async def test_the_digest_is_over_the_bytes_as_they_came(server: RawMcp) -> None:
+    """R202: a whole answer, and as much as came of one that broke."""
+    half = b'{"jsonrpc": "2.0", '
+
+    async def spaced(peer: Peer) -> None:
+        bodies.append(json.dumps({"jsonrpc": "2.0", "id": peer.id, "result": DONE}, indent=3).encode())
+        await peer.http(200, bodies[0])
+
+    async def broken(peer: Peer) -> None:
+        await peer.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n" + half)
+        peer.hang_up()
+
+    bodies: list[bytes] = []
+    opened = adapter(server.url)
+    server.on["tools/call"] = spaced
+    whole = await opened.invoke(call())
+    assert (whole.sent, whole.raw_sha256) == (Sent.ANSWERED, hashlib.sha256(bodies[0]).hexdigest())
+    server.on["tools/call"] = broken
+    lost = await opened.invoke(call())
+    assert (lost.sent, lost.raw_sha256) == (Sent.LOST, hashlib.sha256(half).hexdigest())
+
+
 async def test_a_second_call_in_a_session_never_leaves(server: RawMcp) -> None:
-    """R176, C28: whatever asks for it, the SDK or a defect here, the wire carries one ``tools/call`` a session."""
+    """R176, C28: whatever asks for it, a defect here included, the wire carries one ``tools/call`` a session."""
     opened = adapter(server.url)
     exchange = opened._context.exchange(time.monotonic() + 10)
-    wire = Wire(exchange, {})
-    outgoing = request.build(call()).request
-
-    async def twice(one: session.Session) -> None:
-        await (session.discover(one) if server.modern else session.handshake(one))
-        await one.ask(outgoing)
-        with pytest.raises(request.NotPossible):
-            await one.ask(outgoing)
-
-    await session.within(opened._context, exchange, wire, {}, twice)
+    one = Session(Wire(exchange, httpx2.URL(server.url), {}, lambda: 10.0), modern=server.modern)
+    if not server.modern:
+        await one.handshake()
+    params = request.build(call()).params
+    assert (await one.call(params, {})).result is not None
+    before = exchange.bytes_written
+    with pytest.raises(RuntimeError):
+        await one.call(params, {})
+    assert exchange.bytes_written == before
     await exchange.close()
     assert len(server.calls) == 1
 
