@@ -31,12 +31,13 @@ class Clock(Protocol):
 
 
 _LENGTH: Final = len("2026-01-01T00:00:00.000000Z")
+_OFFSET: Final = len("+00:00")
 
 
 def rfc3339(moment: dt.datetime) -> str:
     """RFC 3339 in UTC with ``Z`` and microseconds, the one form that records and statements use."""
     # Not strftime: it writes the years before 1000 with fewer than four digits, which nothing reads back.
-    return moment.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return moment.astimezone(dt.UTC).isoformat(timespec="microseconds")[:-_OFFSET] + "Z"
 
 
 def parse_rfc3339(text: str) -> dt.datetime:

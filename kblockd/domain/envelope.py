@@ -17,6 +17,7 @@ SCHEMA_VERSION: Final = "kblock.envelope/1"
 MAX_IDENTIFIER: Final = 256
 MAX_CALLER_KEY: Final = 255
 _HEX256: Final = re.compile(r"[0-9a-f]{64}")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
 _EVIDENCE: Final = re.compile(r"record_[a-z_]{1,64}")
 
 
@@ -135,9 +136,11 @@ def _required(name: str, value: str) -> None:
 
 
 def _identifier(name: str, value: str) -> None:
+    if not value:
+        return
     if len(value.encode("utf-8", "surrogatepass")) > MAX_IDENTIFIER:
         raise InvalidArgument.field(name, f"is longer than {MAX_IDENTIFIER} bytes")
-    if any(ord(c) < 32 or ord(c) == 127 for c in value):
+    if _CONTROL.search(value):
         raise InvalidArgument.field(name, "holds a control character")
     if value != value.strip():
         raise InvalidArgument.field(name, "starts or ends with white space")
@@ -152,7 +155,7 @@ def _check_caller_key(envelope: Envelope) -> None:
         raise InvalidArgument.field("envelope.caller_key", "is present but blank; leave it out or give a key")
     if len(key.encode("utf-8", "surrogatepass")) > MAX_CALLER_KEY:
         raise InvalidArgument.field("envelope.caller_key", f"is longer than {MAX_CALLER_KEY} bytes")
-    if any(ord(c) < 32 or ord(c) == 127 for c in key):
+    if _CONTROL.search(key):
         raise InvalidArgument.field("envelope.caller_key", "holds a control character")
 
 
