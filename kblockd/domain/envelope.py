@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kblockd.domain.errors import InvalidArgument, Reason
+from kblockd.domain.values import value_type
 
 SCHEMA_VERSION: Final = "kblock.envelope/1"
 MAX_IDENTIFIER: Final = 256
@@ -21,7 +21,7 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
 _EVIDENCE: Final = re.compile(r"record_[a-z_]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class TargetPin:
     """The target that the caller means; the one that counts is derived from the arguments."""
 
@@ -30,7 +30,7 @@ class TargetPin:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class BindingPin:
     """P, field by field."""
 
@@ -40,7 +40,7 @@ class BindingPin:
     definition_sha256: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class BudgetBound:
     """B: authority budget; ``amount`` is a decimal string in ``unit``."""
 
@@ -49,7 +49,7 @@ class BudgetBound:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Envelope:
     """Times are aware UTC, durations are seconds; None and "" mean absent."""
 

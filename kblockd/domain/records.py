@@ -11,12 +11,13 @@ import enum
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import orjson
 
 from kblockd.domain.canonical import without_floats
+from kblockd.domain.values import value_type
 
 VERSION: Final = "kblockd.record/1"
 MAX_LEAF: Final = 65_535
@@ -70,7 +71,7 @@ class RecordType(enum.StrEnum):
     RECEIPT = "receipt"
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Record:
     """One record; ``stage`` is the pipeline's number, or None outside the pipeline."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.signing import Signer
+from kblockd.domain.values import value_type
 from kblockd.evidence import dsse, statements
 from kblockd.evidence.jwks import KeySet, Role
 from kblockd.evidence.keyring import KeyRing
@@ -22,7 +22,7 @@ ROLES: Final[dict[str, Role]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Signed:
     """A signed statement: payload (a receipt's leaf), DSSE envelope, the payload's SHA-256 in hex, and the key id."""
 

@@ -14,11 +14,11 @@ import functools
 import itertools
 import re
 import typing
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
 from kblockd.domain.canonical import NotCanonical, canonical, parse
 from kblockd.domain.states import ResultClass
+from kblockd.domain.values import value_type
 from kblockd.evidence import codec
 from kblockd.evidence.errors import BadStatement
 
@@ -58,7 +58,7 @@ def _digests(*values: str | None) -> None:
             raise ValueError("a digest is 64 lowercase hex digits")
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Target:
     """What was acted on, as the contract derived it; version as the upstream counts."""
 
@@ -67,7 +67,7 @@ class Target:
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Caller:
     """The principal, and how it was authenticated: by certificate, by API key, or (neither) by a local socket."""
 
@@ -77,7 +77,7 @@ class Caller:
     api_key_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class UpstreamPlace:
     """Origin as scheme://host:port; the upstream's own id of the operation when it gave one."""
 
@@ -85,7 +85,7 @@ class UpstreamPlace:
     operation_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Idempotency:
     """Digest of the caller key; whether this was answered from an upstream's own replay."""
 
@@ -96,7 +96,7 @@ class Idempotency:
         _digests(self.digest)
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class ApprovalUse:
     """The approval that was consumed, the SHA-256 of its payload and the index of the record that consumed it."""
 
@@ -108,7 +108,7 @@ class ApprovalUse:
         _digests(self.digest)
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Policy:
     """The decision and the digest of the policy revision that made it."""
 
@@ -116,7 +116,7 @@ class Policy:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Verification:
     """Outcome, where it came from (read, operator) and the digest of what was read."""
 
@@ -128,7 +128,7 @@ class Verification:
         _digests(self.digest)
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Output:
     """Bytes, media type and how it was redacted; the digest is the subject ``output``."""
 
@@ -137,7 +137,7 @@ class Output:
     redaction: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Credential:
     """Reference and version; never the secret or a digest of it."""
 
@@ -145,7 +145,7 @@ class Credential:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Daemon:
     """Who sealed it."""
 
@@ -153,7 +153,7 @@ class Daemon:
     instance: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Result:
     """The frozen outcome of an execution (R467, R468). Subjects: action, output."""
 
@@ -193,7 +193,7 @@ class Result:
             raise ValueError("a result has a class")
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class LedgerEvent:
     """One record of the execution; the index is absent for records of the receipt's own commit."""
 
@@ -205,14 +205,14 @@ class LedgerEvent:
         _digests(self.leaf_hash)
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Ledger:
     """The origin line of the log that holds the receipt."""
 
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Receipt:
     """That a RESULT was sealed, and by which records. Subjects: result, action, approval."""
 
@@ -236,7 +236,7 @@ class Receipt:
             raise ValueError("events are in ledger order; only those of the own commit have no index")
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Approval:
     """One approver's decision over one action digest (R473). Subject: action."""
 
@@ -261,7 +261,7 @@ class Approval:
             raise ValueError("notAfter is before notBefore")
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Disposition:
     """A later finding about a RESULT, which it never changes (RCP-11). Subject: result.
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kblockd.domain.contract import ActionContract, EffectiveLimits
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.principal import Principal
+from kblockd.domain.values import value_type
 from kblockd.execution.journal import Journal
 from kblockd.telemetry.recorder import Trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Call:
     """What comes in: an authenticated principal and its envelope."""
 
@@ -23,7 +23,7 @@ class Call:
     trace: Trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Admitted:
     """After stage 1: the call is well-formed, and everything that follows from it alone is derived."""
 
@@ -41,7 +41,7 @@ class Admitted:
     limits: EffectiveLimits
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Action:
     """After stage 3, or loaded again from the ledger's payloads: the same values either way."""
 
@@ -80,7 +80,7 @@ class Action:
         return self.contract.tool.name
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Run:
     """An execution that may go on: its action and its journal. ``attempt`` is the one that is being made."""
 

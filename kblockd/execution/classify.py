@@ -7,12 +7,12 @@ R210 to R226, MCP-06, HTP-08).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass
+from kblockd.domain.values import value_type
 from kblockd.execution.consume import Claim
 from kblockd.execution.dispatch import Dispatched
 from kblockd.execution.journal import Entry, payload
@@ -24,7 +24,7 @@ from kblockd.upstream.adapter import Outcome, Sent
 _AWAITED: Final = (ResultClass.ACCEPTED, ResultClass.UNKNOWN_OUTCOME)
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Classified:
     """The attempt, classified. ``sent_by`` is monotonic: nothing of the call left after it, finality counts from it."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kblockd.domain import keys, rows
 from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
 from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, ResourceExhausted
 from kblockd.domain.records import RecordType, identifier
+from kblockd.domain.values import value_type
 from kblockd.execution.action import Action, Run
 from kblockd.execution.decide import check_observed
 from kblockd.execution.journal import Entry, payload
@@ -28,7 +28,7 @@ from kblockd.store.protocol import Absent, AtMost, AtVersion, Condition, Conflic
 from kblockd.telemetry.recorder import Trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Claim:
     """What a consumed execution carries on: its run, its lease, its effect key, its deadline.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +24,7 @@ from kblockd.domain.errors import (
     Unavailable,
 )
 from kblockd.domain.records import RecordType
+from kblockd.domain.values import value_type
 from kblockd.execution import envelopes, pins, questions
 from kblockd.execution.action import Action, Admitted, Run
 from kblockd.execution.describe import Described, check_pin, describe
@@ -40,7 +40,7 @@ from kblockd.store.protocol import Absent, AtMost, Condition, Conflict, Payload,
 from kblockd.upstream.catalog import Upstream
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Decided:
     """What was decided and recorded: a run that may go on, or an execution that waits or is closed."""
 

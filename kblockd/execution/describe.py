@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.errors import FailedPrecondition, Reason, Unavailable
 from kblockd.domain.records import identifier
+from kblockd.domain.values import value_type
 from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling
 from kblockd.telemetry.recorder import Trace
@@ -18,7 +18,7 @@ from kblockd.upstream.pins import definition_sha256
 DESCRIBE_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Described:
     """What the upstream says of the tool now."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kblockd.domain.values import value_type
 from kblockd.execution.consume import Claim
 from kblockd.execution.mark_sent import Marked, may_send
 from kblockd.execution.parts import Parts
@@ -14,7 +13,7 @@ from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Call, Outcome, Sent
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Dispatched:
     """What the adapter says of the exchange."""
 

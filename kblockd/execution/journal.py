@@ -15,6 +15,7 @@ from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.records import Record, RecordType
+from kblockd.domain.values import value_type
 from kblockd.store.protocol import Absent, Append, AtVersion, Condition, Conflict, Payload, Row, Ticket
 from kblockd.telemetry.recorder import Trace
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kblockd.execution.stages import Stage
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Entry:
     """A record to be: its type and body. A receipt brings its own leaf; ``Journal.drawn`` fixes that of others."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kblockd.domain import rows
+from kblockd.domain.values import value_type
 from kblockd.execution.leases import Lease, busy
 from kblockd.execution.parts import Parts
 from kblockd.execution.preflight import Preflighted
@@ -12,7 +11,7 @@ from kblockd.execution.stages import Stage, stage
 from kblockd.telemetry.recorder import Trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Leased:
     """Preflighted, with exclusive authority over execution and target."""
 

@@ -6,10 +6,9 @@ once more after it: a paused daemon that wakes up here sends nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kblockd.domain.errors import FailedPrecondition, Reason
 from kblockd.domain.records import RecordType
+from kblockd.domain.values import value_type
 from kblockd.execution.consume import Claim, deadline_refusal
 from kblockd.execution.journal import Entry
 from kblockd.execution.parts import Parts
@@ -17,7 +16,7 @@ from kblockd.execution.stages import Stage, stage
 from kblockd.telemetry.recorder import Trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Marked:
     """A claim whose call may leave now."""
 

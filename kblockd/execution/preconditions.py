@@ -5,9 +5,8 @@ Code itself compares only versions: the envelope's pin and the contract's demand
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kblockd.domain.errors import FailedPrecondition, Reason
+from kblockd.domain.values import value_type
 from kblockd.execution import questions, refusals
 from kblockd.execution.action import Action, Run
 from kblockd.execution.decide import ask
@@ -20,7 +19,7 @@ from kblockd.policy.entrypoints import Preconditions
 from kblockd.telemetry.recorder import Trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Checked:
     """Preconditions held over this snapshot, under this policy revision."""
 

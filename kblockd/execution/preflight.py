@@ -6,7 +6,6 @@ Only a binding that changed after the decision voids the action: what was approv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from kblockd.domain import rows
@@ -15,6 +14,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import FailedPrecondition, PermissionDenied, Reason, Unavailable
 from kblockd.domain.principal import Principal
 from kblockd.domain.states import State
+from kblockd.domain.values import value_type
 from kblockd.evidence.errors import EvidenceError
 from kblockd.evidence.receipts import open_statement
 from kblockd.evidence.statements import Approval
@@ -42,7 +42,7 @@ class BindingChanged(FailedPrecondition):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Preflighted:
     """Everything held just now. ``conditions`` are the row versions that this relied on; ``caller`` as configured."""
 

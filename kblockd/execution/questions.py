@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kblockd.domain import rows
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.principal import Principal
+from kblockd.domain.values import value_type
 from kblockd.execution.action import Action
 from kblockd.execution.parts import Parts
 from kblockd.policy import inputs
@@ -28,7 +28,7 @@ NOT_ASKED: Final[Mapping[str, Any]] = {
 """The fields of a decision in a record of a stage that came to its end without one."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Asked:
     """A question and its answer; ``codes`` are the words of its reasons."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kblockd.domain import pointer
 from kblockd.domain.contract import resolve
 from kblockd.domain.errors import Reason, Unavailable
+from kblockd.domain.values import value_type
 from kblockd.execution.lease import Leased
 from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling
@@ -18,7 +18,7 @@ from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Call, Outcome, Sent
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Snapshot:
     """The target as the authority shows it; ``value`` is None where the contract reads none."""
 

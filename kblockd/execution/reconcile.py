@@ -9,13 +9,14 @@ have left, which is later than the marker (after a restart, counted anew). All e
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kblockd.domain import pointer
 from kblockd.domain.contract import Lookup, present, resolve
 from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass
+from kblockd.domain.values import value_type
 from kblockd.execution.classify import Classified, attempt_record, classify_outcome
 from kblockd.execution.consume import Claim
 from kblockd.execution.journal import Entry, payload
@@ -42,7 +43,7 @@ class Standing(enum.Enum):
     UNPROVABLE = "unprovable"
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Settled:
     """The attempt after reconciliation."""
 
@@ -60,7 +61,7 @@ class Settled:
         return self.claim.trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class _Found:
     standing: Standing
     by: str

@@ -6,12 +6,13 @@ choice within what the contract permits and what is proved; an engine that fails
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kblockd.domain.contract import FaultKind, permitted_recoveries
 from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass, State
+from kblockd.domain.values import value_type
 from kblockd.execution import questions
 from kblockd.execution.action import Run
 from kblockd.execution.consume import Claim
@@ -28,7 +29,7 @@ from kblockd.store.protocol import Payload
 from kblockd.telemetry.recorder import Trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Ending:
     """The execution is to be sealed."""
 
@@ -44,7 +45,7 @@ class Ending:
         return self.run.trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Hold:
     """The execution waits for an operator; containment keeps the target's lock."""
 
@@ -58,14 +59,14 @@ class Hold:
         return self.run.trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Again:
     """Attempt n+1: back in at stage 5, under the same consumption and effect key."""
 
     run: Run
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Adrift:
     """An execution of an earlier life whose outcome cannot be proved yet: the sweep looks again, and closes it."""
 

@@ -7,17 +7,16 @@ call with the same intent is refused while the first is unresolved (C10).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kblockd.domain import rows
 from kblockd.domain.errors import AlreadyExists, FailedPrecondition, Reason
+from kblockd.domain.values import value_type
 from kblockd.execution.action import Admitted
 from kblockd.execution.parts import Parts
 from kblockd.execution.stages import Stage, stage
 from kblockd.store.protocol import Row
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Existing:
     """The execution that this call belongs to."""
 

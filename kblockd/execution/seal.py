@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kblockd.domain import rows
@@ -17,6 +16,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Reason, Unavailable
 from kblockd.domain.records import RecordType, read
 from kblockd.domain.states import ResultClass, State
+from kblockd.domain.values import value_type
 from kblockd.evidence import receipts, statements
 from kblockd.evidence.receipts import Signed
 from kblockd.evidence.statements import LedgerEvent, Receipt, Result
@@ -33,7 +33,7 @@ RECORDED_FAILURE = "UPSTREAM_FAILED"
 INTERRUPTED = "INTERRUPTED"
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Closed:
     """Sealed or held; the row says which."""
 

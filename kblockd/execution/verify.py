@@ -6,13 +6,13 @@ inconclusive (R239 to R268, VER-01, VER-04, VER-06).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kblockd.domain import pointer
 from kblockd.domain.contract import VerifyRead, resolve
 from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass
+from kblockd.domain.values import value_type
 from kblockd.execution import questions
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.load import value_of
@@ -32,7 +32,7 @@ SKIPPED = "skipped"
 _READ_SECONDS = 10.0  # for one read, and at the bound at least one second
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Judged:
     """Settled, with the verdict of the authoritative system: one of Rego's four, or ``skipped``."""
 
@@ -46,7 +46,7 @@ class Judged:
         return self.settled.trace
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class _Reading:
     verdict: str
     code: str
@@ -55,7 +55,7 @@ class _Reading:
     unanswered: PolicyFailure | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class _Known:
     """What the verification starts from: the snapshot, and the payloads that hold it and the output."""
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from kblockd.domain.values import value_type
 from kblockd.ledger import checkpoint as checkpoints
 from kblockd.ledger.checkpoint import TreeHead
 from kblockd.ledger.merkle import ProofError, leaf_hash, verify_inclusion
@@ -27,7 +27,7 @@ MAGIC: Final = "c2sp.org/tlog-proof@v1"
 _MAX_PATH: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class TlogProof:
     """Index, path and checkpoint; ``extra`` is None when the line is absent."""
 

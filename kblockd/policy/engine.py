@@ -7,13 +7,13 @@ caller that gets no ``Decision`` must deny (design section 6; R109, POL).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kblockd.domain.errors import Reason
+from kblockd.domain.values import value_type
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Decision:
     """What an engine answered. ``result`` is the value of the entry point's ``result`` rule, already type-checked."""
 
@@ -26,7 +26,7 @@ class Decision:
     microseconds: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class PolicyStatus:
     """``ready`` is False until a revision is loaded; ``last_error`` names why the newest one was refused."""
 

@@ -4,11 +4,11 @@ is a ``PolicyFailure`` with POLICY_TYPE (interfaces.md section 4)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kblockd.domain.errors import Reason
 from kblockd.domain.records import identifier
+from kblockd.domain.values import value_type
 from kblockd.policy.engine import PolicyFailure
 
 AUTHZ: Final = "kblock/authz/result"
@@ -22,7 +22,7 @@ ALLOWING: Final = ("allow", "observe")
 ENTRYPOINTS: Final = (AUTHZ, DECISION, PRECONDITIONS, VERIFICATION, RECOVERY)
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class PolicyReason:
     """A code for the ledger, a message for the payload store."""
 
@@ -30,7 +30,7 @@ class PolicyReason:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Authz:
     """May the principal call the method, and which tenants' and agents' rows may it see."""
 
@@ -40,7 +40,7 @@ class Authz:
     reasons: tuple[PolicyReason, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Effect:
     """The decision of stage 3; ``effect`` is deny, require_approval, allow or observe."""
 
@@ -51,7 +51,7 @@ class Effect:
     reasons: tuple[PolicyReason, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Preconditions:
     """Stage 8: do they hold, and does the decision still stand with its approval."""
 
@@ -60,7 +60,7 @@ class Preconditions:
     reasons: tuple[PolicyReason, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class VerificationVerdict:
     """Stage 14: expected, tolerated, prohibited or inconclusive."""
 
@@ -68,7 +68,7 @@ class VerificationVerdict:
     reasons: tuple[PolicyReason, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class RecoveryChoice:
     """Stage 15: retry, rollback, compensation, forward, containment or manual."""
 

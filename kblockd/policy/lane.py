@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from kblockd.domain.errors import Reason
+from kblockd.domain.values import value_type
 from kblockd.policy.child import Child, ChildFailed, Reply
 from kblockd.policy.engine import PolicyFailure
 
@@ -21,7 +21,7 @@ DEPTH: Final = 4
 _QUICK: Final = 1 / (4 * DEPTH)  # of the time for one question: as many of them together take a quarter of it
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_type(frozen=True, slots=True, eq=False)
 class Question:
     """What is asked, and who waits for the reply."""
 

@@ -7,8 +7,9 @@ wrote it last. Source: design sections 1, 4 and 6.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from kblockd.domain.values import value_type
 
 Key = tuple[str | int, ...]
 """Table name first, then parts. Text is length-framed on disk and integers are fixed-width, so that a scan from
@@ -26,14 +27,14 @@ OnAppend = Callable[[int, Sequence[bytes]], Sequence[tuple[Key, bytes]]]
 """``on_append(first_index, leaves)`` gives raw rows (tree nodes) that join the same commit."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Absent:
     """The row must not exist."""
 
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class AtVersion:
     """The row must exist and have been written last by record ``version``."""
 
@@ -41,7 +42,7 @@ class AtVersion:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class AtMost:
     """After the fold, the integer ``field`` of the row (absent counts as 0) must not exceed ``limit``."""
 
@@ -53,7 +54,7 @@ class AtMost:
 Condition = Absent | AtVersion | AtMost
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Append:
     """A record to append: the leaf that the tree hashes, and aux (signatures, DSSE bytes) beside it."""
 
@@ -61,7 +62,7 @@ class Append:
     aux: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class Payload:
     """Deletable bytes under their digest; key ``("payload", scope, sha256)``."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.contract.model import ActionContract
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import InvalidArgument
+from kblockd.domain.values import value_type
 
 RECORDS: Final = (
     "record_precondition_snapshot",
@@ -21,7 +21,7 @@ RECORDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value_type(frozen=True, slots=True)
 class EffectiveLimits:
     """What holds for one execution: the contract, tightened. Part of the action digest."""
 

@@ -1,0 +1,25 @@
+"""Values that are made for every call: frozen for the type checker, plain while they run.
+
+A frozen dataclass sets each field through ``object.__setattr__``, ten times as long as an assignment, and a call makes
+a hundred values of six hundred fields. Type checking is strict here, so nobody changes one; what stands across a border
+that is not type-checked (plugins, configuration, callers) stays a frozen dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as value_type
+else:
+
+    def value_type(*, frozen: bool, slots: bool, eq: bool = True) -> Callable[[type], type]:
+        """As ``dataclass``, with the equality and the hash of a frozen one."""
+        if not frozen:
+            raise TypeError("a value is frozen")
+        return dataclasses.dataclass(slots=slots, eq=eq, unsafe_hash=eq)
+
+
+__all__ = ["value_type"]
