@@ -56,6 +56,7 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._depth = 1
         self._since = 0.0  # when the child came to the first of them, in the loop's time
+        self._overdue = False  # as an earlier look has seen
         self._watch: asyncio.TimerHandle | None = None
 
     @property
@@ -95,17 +96,22 @@ class Lane:
         self._on_free()
 
     def _begin(self) -> None:
-        self._since = self._loop.time()
+        self._since, self._overdue = self._loop.time(), False
         if self._watch is None:
             self._watch = self._loop.call_later(self._seconds, self._look)
 
     def _look(self) -> None:
-        """One timer for all questions: it looks when the first could be overdue, and again when another could be."""
+        """One timer for all questions: it looks when the first could be overdue, and again when another could be.
+
+        And again before it kills: when the loop stood still, it runs its timers before it reads what came meanwhile.
+        """
         self._watch = None
         child = self.child
         if child is None or not self._given:
             return
         left = self._since + self._seconds - self._loop.time()
+        if left <= 0 and not self._overdue:
+            left, self._overdue = self._seconds * _QUICK, True
         if left > 0:
             self._watch = self._loop.call_later(left, self._look)
             return

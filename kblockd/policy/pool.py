@@ -7,6 +7,7 @@ question and is killed when that has passed, so that a crowded queue cannot get 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from kblockd.policy.lane import Lane, Question
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 2.0
 _CLOSED: Final = "the policy engine is closed"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +99,18 @@ class Pool:
         await self._end()
 
     def _feed(self) -> None:
-        """Questions to children that have room, each to the one that has most."""
+        """Questions to children that have room, each to the one that has most.
+
+        Those for which nobody waits any more leave the queue first, so that it does not grow while no child can start.
+        """
         while self._queue:
+            if self._queue[0].answer.done():
+                self._queue.popleft()
+                continue
             lane = max(self._lanes, key=lambda lane: lane.room, default=None)
             if lane is None or not lane.room:
                 return
-            question = self._queue.popleft()
-            if not question.answer.done():
-                lane.give(question)
+            lane.give(self._queue.popleft())
 
     def _expire(self, question: Question) -> None:
         if all(lane.child is None for lane in self._lanes):
@@ -117,6 +124,7 @@ class Pool:
         self._queue.extendleft(reversed(list(left)))
         if not self._closed:
             self._begin(self._replace(lane, child))
+            self._feed()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -124,28 +132,32 @@ class Pool:
         task.add_done_callback(self._replacing.discard)
 
     async def _replace(self, lane: Lane, old: Child) -> None:
-        """The spare, and another one on its way; tries until a child loads, with growing pauses."""
+        """Tries until a child loads, with growing pauses: whatever stands in the way, a lane is not given up."""
         pause = _FIRST_PAUSE_SECONDS
-        await self._kill(old)
         while lane.child is None:
-            spare, self._spare = self._spare or asyncio.create_task(self._load()), None
             try:
-                child = await spare
-            except (ChildFailed, OSError):
+                if old in self._children:
+                    await self._kill(old)
+                lane.child = await self._fresh()
+            except Exception as error:
+                _log.warning("no policy process could be started: %s: %s", type(error).__name__, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-                continue
-            self._spare = asyncio.create_task(self._load())
-            if child.gone:
-                await self._kill(child)
-            else:
-                lane.child = child
         self._feed()
+
+    async def _fresh(self) -> Child:
+        """The spare, with another one on its way; raises ``ChildFailed`` and what starting a process raises."""
+        spare, self._spare = self._spare or asyncio.create_task(self._load()), None
+        child = await spare
+        self._spare = asyncio.create_task(self._load())
+        if child.gone:
+            await self._kill(child)
+            raise ChildFailed("the spare process ended while it stood by")
+        return child
 
     async def _end(self) -> None:
         """By list, because a task that is cancelled before its first step never reaches its own clean-up."""
-        for child in tuple(self._children):
-            await self._kill(child)
+        await asyncio.gather(*(self._kill(child) for child in tuple(self._children)), return_exceptions=True)
 
     async def _kill(self, child: Child) -> None:
         await child.kill()

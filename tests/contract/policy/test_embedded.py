@@ -7,8 +7,10 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -277,5 +279,37 @@ def test_under_uvloop(tmp_path: Path) -> None:
             assert await reason_of(engine, document("slow")) is Reason.POLICY_TIMEOUT
             assert (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "allow"
         assert not children()
+
+    uvloop.run(play())
+
+
+class Standstill(asyncio.Protocol):
+    """Keeps the loop for longer than a question may take when a byte comes."""
+
+    def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
+        time.sleep(1.0)
+
+
+def test_a_loop_that_stood_still_kills_no_child(tmp_path: Path) -> None:
+    """uvloop runs its timers before it reads what came meanwhile: the reply of a child that was in time."""
+
+    async def play() -> None:
+        limits = EmbeddedLimits(evaluate_seconds=0.4, load_seconds=60.0)
+        async with running(tmp_path / "p", deciding(RUNAWAY.replace("500", "40")), limits) as engine:
+            await until(lambda: len(children()) == 2)
+            before = children()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                ours.setblocking(False)
+                transport, _ = await asyncio.get_running_loop().create_connection(Standstill, sock=ours)
+                asked = asyncio.create_task(engine.evaluate(DECISION, document("slow")))
+                await asyncio.sleep(0)
+                theirs.send(b"x")
+                with contextlib.suppress(PolicyFailure):  # its own time is over
+                    await asked
+                transport.close()
+            assert (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "deny"
+            assert children() == before
 
     uvloop.run(play())
