@@ -51,7 +51,7 @@ class ArgumentsValidator:
     """A schema in which ``faults`` found none, ready to check arguments."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._validator = _Validator(schema, format_checker=FormatChecker(FORMATS), registry=Registry())
+        self._validator = Validator(schema, format_checker=FormatChecker(FORMATS), registry=Registry())
 
     def violations(self, arguments: Any) -> tuple[Violation, ...]:
         """At most ``MAX_VIOLATIONS``; ``field`` is ``FIELD`` and the RFC 6901 pointer of the value (R048)."""
@@ -208,7 +208,7 @@ _KEYWORD_CHECKS: Final[dict[str, Callable[..., Iterator[ValidationError]]]] = {
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional,
 }
-_Validator: Final[Any] = extend(Draft202012Validator, _KEYWORD_CHECKS)  # type: ignore[no-untyped-call]  # by jsonschema
+Validator: Final[Any] = extend(Draft202012Validator, _KEYWORD_CHECKS)  # type: ignore[no-untyped-call]  # by jsonschema
 _META: Final = Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 

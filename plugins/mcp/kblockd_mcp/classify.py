@@ -65,8 +65,8 @@ def _result(known: Evidence, result: Mapping[str, Any]) -> Outcome:
     if kind == "input_required":
         return _end(known, Sent.ANSWERED, "INPUT_REQUIRED", "the tool asks for input, which is never given", error=True)
     if kind == "task" or ("task" in result and "content" not in result):
-        task = result.get("taskId") or (result.get("task") or {}).get("taskId")
-        ids = {"task": _identifier(str(task))} if task else {}
+        task = _task_id(result)
+        ids = {"task": _identifier(task)} if task else {}
         return _end(known, Sent.LOST, "TASK_UNSUPPORTED", "the work may go on", ids=ids)
     is_error = result.get("isError", False)
     if kind != "complete":
@@ -81,8 +81,15 @@ def _result(known: Evidence, result: Mapping[str, Any]) -> Outcome:
     return _end(known, Sent.ANSWERED, outputs.fault(result, known.definition), output=output)
 
 
+def _task_id(result: Mapping[str, Any]) -> str:
+    """Flat (2026-07-28) or nested (2025-11-25); empty for what is no text."""
+    nested = result.get("task")
+    found = result.get("taskId") or (nested.get("taskId") if isinstance(nested, dict) else None)
+    return found if isinstance(found, str) else ""
+
+
 def _refusal(known: Evidence, status: int) -> Outcome:
-    """An answer without a result: the HTTP status first, since the SDK makes up JSON-RPC errors for it."""
+    """An answer without a result: the HTTP status first, since an error may have been made up for it."""
     error = known.error
     if status >= 500 or status in (404, 408) or status == 202 or status < 200 or 300 <= status < 400:
         return _end(known, Sent.LOST, f"HTTP_{status}", _said(error))
@@ -100,8 +107,9 @@ def _refusal(known: Evidence, status: int) -> Outcome:
 
 
 def _rejection(known: Evidence, error: ErrorData, status: int) -> str:
-    if error.code == INVALID_PARAMS and known.tool in error.message and _UNKNOWN_TOOL.search(error.message):
-        return "TOOL_UNKNOWN"
+    if error.code == INVALID_PARAMS:
+        said = cut(error.message)  # no front door says more, and the search takes the square of the length
+        return "TOOL_UNKNOWN" if known.tool in said and _UNKNOWN_TOOL.search(said) else ""
     if known.modern and status == 400 and error.code in (HEADER_MISMATCH, UNSUPPORTED_VERSION):
         return "HEADER_MISMATCH" if error.code == HEADER_MISMATCH else "VERSION_UNSUPPORTED"
     return ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kblockd.domain import canonical
-from kblockd.domain.contract.arguments import ArgumentsValidator
+from kblockd.domain.contract import promise
 
 
 def extract(result: Mapping[str, Any]) -> Any:
@@ -31,7 +31,7 @@ def text(result: Mapping[str, Any]) -> str:
 def fault(result: Mapping[str, Any], definition: Mapping[str, Any]) -> str:
     """OUTPUT_SCHEMA_MISMATCH, OUTPUT_SCHEMA_UNUSABLE or empty: a finding after the fact, never "failed before".
 
-    The standard's draft 2020-12 with RE2 patterns, and nothing is fetched for a ``$ref``.
+    The standard's draft 2020-12 with RE2 patterns, within bounds, and nothing is fetched for a ``$ref``.
     """
     schema = definition.get("outputSchema")
     if not isinstance(schema, dict):
@@ -39,10 +39,10 @@ def fault(result: Mapping[str, Any], definition: Mapping[str, Any]) -> str:
     if "structuredContent" not in result:
         return "OUTPUT_SCHEMA_MISMATCH"
     try:
-        violations = ArgumentsValidator(schema).violations(result["structuredContent"])
+        kept = promise.keeps(schema, result["structuredContent"])
     except Exception:  # an unusable schema of the server's, in whatever way, must not undo an effect
         return "OUTPUT_SCHEMA_UNUSABLE"
-    return "OUTPUT_SCHEMA_MISMATCH" if violations else ""
+    return "" if kept else "OUTPUT_SCHEMA_MISMATCH"
 
 
 def _object(text: str) -> Any:

@@ -31,7 +31,7 @@ from kblockd_mcp.answers import Answer
 from kblockd_mcp.request import NotPossible
 from kblockd_mcp.settings import HANDSHAKE, MODERN
 from kblockd_mcp.stream import Stream
-from kblockd_mcp.wire import EVENTS, JSON, Broken, Wire, media_type
+from kblockd_mcp.wire import EVENTS, JSON, Broken, Wire, media_type, repeatable
 
 CALL: Final = "tools/call"
 SESSION_HEADER: Final = "mcp-session-id"
@@ -103,13 +103,14 @@ class Session:
             raise NotPossible(broken.code, f"notifications/initialized: {broken.code}") from None
 
     async def close(self) -> None:
-        """DELETE of the handshake era, so that sessions do not pile up on the server. Best effort, at most a second.
+        """DELETE of the handshake era, so that sessions do not pile up on the server. Best effort, at most a second,
+        and no longer than the answer can wait: the action's deadline would make a late one of it.
 
         Not after a request that got no answer: these bytes would count against the proof that a call was not sent.
         """
         if self.session_id and self._answered:
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(END_SECONDS):
+                async with asyncio.timeout(min(END_SECONDS, self.wire.left() / 2)):
                     await self.wire.delete()
 
     async def _asked(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
@@ -121,9 +122,9 @@ class Session:
         message = {"id": self.request_id, "method": method, **({"params": params} if params else {})}
         response = await (self.wire.post_call if method == CALL else self.wire.post)(message, headers)
         self._status = response.status_code
-        if method == "initialize":
-            self._remember(response)
         try:
+            if method == "initialize":
+                self._remember(response)
             answer = await self._answer(response)
         finally:
             await response.aclose()
@@ -131,9 +132,12 @@ class Session:
         return answer
 
     def _remember(self, response: httpx2.Response) -> None:
-        self.session_id = response.headers.get(SESSION_HEADER, "")
-        if self.session_id:
-            self.wire.headers[SESSION_HEADER] = self.session_id
+        """Raises ``NotPossible`` for a session id that cannot be repeated."""
+        found = response.headers.get(SESSION_HEADER, "")
+        if found and not repeatable(found):
+            raise NotPossible("PROTOCOL_FAULT", "initialize: no header can carry the session id")
+        if found:
+            self.session_id = self.wire.headers[SESSION_HEADER] = found
 
     async def _answer(self, response: httpx2.Response) -> Answer:
         """What an answer of HTTP says; for one that says nothing an error is made up, which proves nothing."""

@@ -12,10 +12,11 @@ from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, JSONRPCRequest
 
 from kblockd_mcp import answers
 from kblockd_mcp.answers import Answer
-from kblockd_mcp.wire import EVENTS, Broken, Wire, media_type
+from kblockd_mcp.wire import EVENTS, Broken, Wire, media_type, repeatable
 
 RESUME_SECONDS: Final = 1.0
 """Until a broken stream is asked for again, when the server says nothing else."""
+SHORTEST_MILLISECONDS: Final = 100
 FOREVER_MILLISECONDS: Final = 10**9
 MAX_FAILURES: Final = 2
 MAX_DECLINED: Final = 64
@@ -55,11 +56,12 @@ class Stream:
 
     async def _read(self, response: httpx2.Response) -> Answer | None:
         """Until the answer or the end. One event is no larger than the exchange lets all answers be."""
+        response.encoding = "utf-8"  # a stream has no other, and a charset may name a codec of quadratic time
         try:
             async for event in httpx2.EventSource(response, max_event_size=None):
                 self._last_event = event.id or self._last_event
                 if event.retry is not None:
-                    self._pause = min(event.retry, FOREVER_MILLISECONDS) / 1000
+                    self._pause = min(max(event.retry, SHORTEST_MILLISECONDS), FOREVER_MILLISECONDS) / 1000
                 if event.event != "message" or not event.data:
                     continue
                 found = answers.read(event.data, self._request_id)
@@ -74,7 +76,7 @@ class Stream:
     async def _resumed(self) -> Answer | None:
         """By GET after the server's own pause, as long as a request can still leave."""
         failures = 0
-        while self._handshake and self._last_event and failures < MAX_FAILURES and self._pause < self._wire.left():
+        while self._resumable() and failures < MAX_FAILURES and self._pause < self._wire.left():
             await asyncio.sleep(self._pause)
             try:
                 found = await self._rest()
@@ -85,6 +87,10 @@ class Stream:
                 return found
             failures = 0
         return None
+
+    def _resumable(self) -> bool:
+        """A server of that era has given a token, and a header can carry it."""
+        return self._handshake and repeatable(self._last_event)
 
     async def _rest(self) -> Answer | None:
         response = await self._wire.resume({"last-event-id": self._last_event})

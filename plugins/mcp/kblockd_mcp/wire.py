@@ -5,6 +5,7 @@ Every error of the exchange is written down under a stable word: what a call's e
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,6 +19,7 @@ from kblockd.upstream.adapter import Exchange
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 _EVERY: Final = {"accept": f"{JSON}, {EVENTS}", "content-type": JSON, "user-agent": "kblockd"}
+_PIECE: Final = 16 * 1024
 _CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (httpx2.TimeoutException, "UPSTREAM_TIMEOUT"),
     (httpx2.ConnectError, "CONNECT_FAILED"),
@@ -123,7 +125,11 @@ class Wire:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """An answer's body on its way to whoever reads it; a call's is hashed as it comes."""
+    """An answer's body on its way to whoever reads it; a call's is hashed as it comes.
+
+    In pieces between which the loop has its turn: what is made of a piece, such as a flood of events, takes longer than
+    to receive it.
+    """
 
     def __init__(self, stream: httpx2.AsyncByteStream, wire: Wire, call: CallNotes | None) -> None:
         self._stream = stream
@@ -135,7 +141,9 @@ class _Body(httpx2.AsyncByteStream):
             async for part in self._stream:
                 if self._call is not None:
                     self._call.sha256.update(part)
-                yield part
+                for start in range(0, len(part), _PIECE):
+                    yield part[start : start + _PIECE]
+                    await asyncio.sleep(0)
         except httpx2.TransportError as error:
             raise self._wire.noted(error, self._call) from None
 
@@ -154,6 +162,11 @@ async def _read(response: httpx2.Response) -> None:
 def _encoded(message: Mapping[str, Any]) -> bytes:
     text = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode()
+
+
+def repeatable(value: str) -> bool:
+    """Whether what a server gave, such as a session id, can go back in a header as it is."""
+    return bool(value) and value.isascii() and value.isprintable() and value == value.strip()
 
 
 def media_type(response: httpx2.Response) -> str:

@@ -127,6 +127,11 @@ async def task(peer: Peer) -> None:
     await peer.result({"resultType": "task", "taskId": "t-77", "status": "working"})
 
 
+async def task_of_another_shape(peer: Peer) -> None:
+    peer.act()
+    await peer.result({"task": "t-77"})
+
+
 async def unknown_type(peer: Peer) -> None:
     peer.act()
     await peer.result({"resultType": "surprise", "content": []})
@@ -156,6 +161,7 @@ LOST: list[tuple[Behaviour, str]] = [
     (no_answer_in_json, "NO_ANSWER"),
     (internal_error, "RPC_ERROR_32603"),
     (task, "TASK_UNSUPPORTED"),
+    (task_of_another_shape, "TASK_UNSUPPORTED"),
     (unknown_type, "RESULT_TYPE_UNKNOWN"),
     (empty_result, "RESULT_MALFORMED"),
 ]
@@ -344,6 +350,18 @@ async def test_a_result_under_a_status_that_denies_it_is_none(
     outcome = await outcome_of(server, contradicting, protocol)
     assert (outcome.sent, outcome.is_error, outcome.code) == (sent, sent is Sent.ANSWERED, f"HTTP_{status}")
     assert len(server.calls) == 1
+
+
+async def test_a_long_error_is_not_searched_for_long(server: RawMcp, protocol: str) -> None:
+    """R201: where an unknown tool is looked for, the text is the server's; all of it would take the square of it."""
+
+    async def talkative(peer: Peer) -> None:
+        await peer.error(-32602, "act " + "tool " * 20_000)
+
+    begun = time.monotonic()
+    outcome = await outcome_of(server, talkative, protocol, seconds=30.0)
+    assert (outcome.sent, outcome.code) == (Sent.ANSWERED, "RPC_ERROR_32602")
+    assert time.monotonic() - begun < 10
 
 
 async def test_an_error_without_id_still_ends_the_call(server: RawMcp, protocol: str) -> None:

@@ -327,9 +327,17 @@ async def test_outputs_without_structure(server: RawMcp) -> None:
         assert outcome.output == (output if output is not None else {"content": [{"type": "text", "text": text}]})
 
 
-async def test_an_unusable_output_schema_undoes_nothing(server: RawMcp) -> None:
-    """A reference to elsewhere is never fetched; the output is kept."""
-    server.tools = [{**TOOL, "outputSchema": {"type": "object", "$ref": "http://127.0.0.1:9/schema"}}]
+TWICE = {f"a{level}": {"allOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(40)}
+UNUSABLE: list[dict[str, Any]] = [
+    {"type": "object", "$ref": "http://127.0.0.1:9/schema"},
+    {"type": "object", "$ref": "#/$defs/a0", "$defs": {**TWICE, "a40": {}}},
+]
+
+
+@pytest.mark.parametrize("schema", UNUSABLE, ids=["elsewhere", "without end"])
+async def test_an_unusable_output_schema_undoes_nothing(server: RawMcp, schema: dict[str, Any]) -> None:
+    """A reference to elsewhere is never fetched, one that would take years is not followed; the output is kept."""
+    server.tools = [{**TOOL, "outputSchema": schema}]
     outcome = await adapter(server.url).invoke(call())
     assert (outcome.sent, outcome.code, outcome.output) == (Sent.ANSWERED, "OUTPUT_SCHEMA_UNUSABLE", {"done": True})
 

@@ -102,6 +102,35 @@ async def test_mcp_12_a_second_drop_before_any_event_keeps_the_token(resumable: 
     assert len(resumable.calls) == 1
 
 
+@pytest.mark.parametrize("retry", [0, -1])
+async def test_mcp_12_a_server_that_says_at_once_is_not_asked_without_a_pause(resumable: RawMcp, retry: int) -> None:
+    """Every stream ends in good order without an answer: until the deadline, some times a second."""
+
+    async def come_back(peer: Peer) -> None:
+        await peer.open_stream()
+        await peer.event(None, event_id="e-1", retry=retry)
+        await ended(peer)
+
+    resumable.on["GET"] = come_back
+    assert (await outcome_of(resumable, come_back, seconds=1.0)).sent is Sent.LOST
+    assert 1 <= len(tokens(resumable)) <= 10
+
+
+@pytest.mark.parametrize("token", ["é", "e\x01"])
+async def test_a_token_that_no_header_can_carry_resumes_nothing(resumable: RawMcp, token: str) -> None:
+    """What broke is told, not what could not be asked."""
+
+    async def begun(peer: Peer) -> None:
+        await peer.open_stream()
+        text = f"id: {token}\ndata:\n\n".encode()
+        await peer.raw(f"{len(text):x}\r\n".encode() + text + b"\r\n")
+        peer.drop()
+
+    outcome = await outcome_of(resumable, begun)
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "CONNECTION_LOST")
+    assert tokens(resumable) == []
+
+
 @pytest.mark.parametrize("status", [404, 200])
 async def test_mcp_12_a_resumption_that_is_refused_twice_is_lost(resumable: RawMcp, status: int) -> None:
     """A status, or an answer that is no stream: neither is the call's answer, and what broke first is told."""
@@ -148,6 +177,18 @@ async def test_a_stream_answers_the_call_by_its_id(server: RawMcp) -> None:
     outcome = await outcome_of(server, other)
     assert (outcome.sent, outcome.code) == (Sent.LOST, "RPC_ERROR_32000")
     assert (len(server.calls), server.effects) == (1, 1)
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "punycode", "bz2"])
+async def test_a_stream_is_utf_8_whatever_it_says_of_itself(server: RawMcp, charset: str) -> None:
+    """R201: some codecs take the square of the length, in the loop."""
+
+    async def otherwise(peer: Peer) -> None:
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset={charset}\r\n"
+        await peer.raw(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        await answer(peer, peer.id)
+
+    assert (await outcome_of(server, otherwise)).sent is Sent.ANSWERED
 
 
 async def test_an_event_that_is_no_message_proves_nothing(server: RawMcp) -> None:
