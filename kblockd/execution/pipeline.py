@@ -35,6 +35,7 @@ from kblockd.execution.verify import verify
 
 _TRIES = 3
 _PAUSE_SECONDS = 1.0
+_RACE_SECONDS = 0.1
 LATE_ANSWER: Final = "LATE_ANSWER"
 BEFORE_EFFECT: Final = (ResultClass.NOT_STARTED, ResultClass.FAILED_BEFORE_SIDE_EFFECT)
 
@@ -97,6 +98,9 @@ async def claim_effect(parts: Parts, attempt: Run) -> Claim:
             await parts.clock.sleep(_PAUSE_SECONDS)
         parts.leases.drop(attempt.action.execution_id)
         attempt = replace(attempt, fresh_describe=False)
+        if 0 < races < _TRIES:
+            # A reload is on record some moments before its engine answers: at once the same would be met again.
+            await parts.clock.sleep(_RACE_SECONDS * races)
     raise Aborted(
         Reason.CONFLICT,
         "what the action relies on changed three times while it was checked. Nothing was executed or consumed.",

@@ -46,14 +46,22 @@ class Crowd:
         while not self.done.is_set():
             mine = order()
             self.amounts[mine] = amount
-            try:
-                answer = await agent.execute(refund_in("shop", mine, key=mine, amount=amount))
-                kind = type(answer).__name__
-            except CallError as error:
-                kind = str(error.reason)
+            kind = await self._asked(agent, mine, amount)
             self.answers[amount][kind] += 1
             if kind != "Completed":
                 await asyncio.sleep(0.05)
+
+    async def _asked(self, agent: AsyncClient, mine: str, amount: str) -> str:
+        """What came of it; after a race with a reload the identical call is repeated, as the answer says."""
+        while True:
+            try:
+                answer = await agent.execute(refund_in("shop", mine, key=mine, amount=amount))
+            except CallError as error:
+                if str(error.reason) != "CONFLICT":
+                    return str(error.reason)
+                await asyncio.sleep(0.05)
+            else:
+                return type(answer).__name__
 
     async def comes(self, amount: str, kind: str) -> None:
         """Until one more such answer."""
