@@ -59,7 +59,7 @@ def serve(config: Path) -> None:
 @guarded
 def check(config: Path) -> None:
     """Checks configuration, contracts, upstreams, adapters and policy; starts nothing."""
-    from kblockd.cli import policy_source
+    from kblockd.cli import policy_source  # as the groups: no start needs it
 
     found = load(config)
     plugins = load_plugins(found.adapters)

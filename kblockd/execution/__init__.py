@@ -2,8 +2,8 @@
 
 Each stage takes the previous stage's type, so that a wrong order does not type-check. What happens to an execution
 goes through its ``Journal`` (one place that commits); who runs it is the ``Supervisor`` (the run belongs to the
-daemon, not to the RPC); what a caller may see of it is made in ``answers``. ``retention`` erases what was kept of
-policy questions.
+daemon, not to the RPC); what a caller may see of it is made in ``answers``. ``refusals`` puts on record what did not
+begin. ``retention`` erases what was kept of policy questions.
 
 May not live here: gRPC, YAML, RocksDB, Rego syntax, anything about one kind of upstream.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -123,13 +123,10 @@ class Pool:
         """What the child had not come to goes to another one: a question changes nothing, so it can be asked again."""
         self._queue.extendleft(reversed(list(left)))
         if not self._closed:
-            self._begin(self._replace(lane, child))
+            task = asyncio.create_task(self._replace(lane, child))
+            self._replacing.add(task)
+            task.add_done_callback(self._replacing.discard)
             self._feed()
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._replacing.add(task)
-        task.add_done_callback(self._replacing.discard)
 
     async def _replace(self, lane: Lane, old: Child) -> None:
         """Tries until a child loads, with growing pauses: whatever stands in the way, a lane is not given up."""

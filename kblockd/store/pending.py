@@ -115,7 +115,7 @@ class Overlay:
     def _remember(self, key: Key, found: tuple[int, Row] | None) -> None:
         """Rows that come again are read and parsed once, those that are not there are looked for once: a condition
         asks again for what a stage has just asked for. Nobody else writes. The oldest make room."""
-        if len(self._recent) >= _REMEMBERED:
+        if key not in self._recent and len(self._recent) >= _REMEMBERED:
             del self._recent[next(iter(self._recent))]
         self._recent[key] = found
 
