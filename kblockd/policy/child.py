@@ -17,6 +17,7 @@ from kblockd.policy.faults import LoadFailed
 
 # The engine's allocator would reserve 1 GiB of address space at once, beyond what RLIMIT_AS is there to bound.
 _ENVIRONMENT: Final = {"MIMALLOC_ARENA_RESERVE": "32MiB"}
+_PIECE: Final = 64 * 1024
 
 
 class ChildFailed(LoadFailed):
@@ -98,6 +99,18 @@ class Child(asyncio.Protocol):
 
         self.ask(header, body, replied)
         return await answer
+
+    def catch_up(self) -> None:
+        """Takes what has arrived and the loop has not read: one that stood still runs its timers first. The child's end
+        it leaves to the loop."""
+        while self._failure is None:
+            try:
+                data = self._socket.recv(_PIECE, socket.MSG_DONTWAIT)
+            except OSError:
+                return
+            if not data:
+                return
+            self.data_received(data)
 
     async def kill(self) -> None:
         """SIGKILL, and the process is reaped; what waits fails. Idempotent."""

@@ -113,6 +113,10 @@ class Pool:
             lane.give(self._queue.popleft())
 
     def _expire(self, question: Question) -> None:
+        """Unless its reply has come: what a child has written in time is read first, however late this is called."""
+        for lane in self._lanes:
+            if lane.child is not None:
+                lane.child.catch_up()
         if all(lane.child is None for lane in self._lanes):
             question.fail(Reason.POLICY_DOWN, "the policy process is being started again")
         else:

@@ -7,6 +7,7 @@ Belongs to the loop.
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from rocksdict import Rdict
@@ -32,7 +33,8 @@ class Overlay:
     def __init__(self, database: Rdict) -> None:
         self._database = database
         self._rows: dict[Key, _Entry] = {}
-        self._recent: dict[Key, tuple[int, Row] | None] = {}  # durable, as the database has them; or has not
+        # Durable, as the database has them; or has not. In a plain dict the way to the first leads past all that left.
+        self._recent: OrderedDict[Key, tuple[int, Row] | None] = OrderedDict()
         self._payloads: dict[Key, tuple[bytes | None, Group]] = {}
 
     def row(self, key: Key) -> tuple[int, Row] | None:
@@ -114,10 +116,11 @@ class Overlay:
 
     def _remember(self, key: Key, found: tuple[int, Row] | None) -> None:
         """Rows that come again are read and parsed once, those that are not there are looked for once: a condition
-        asks again for what a stage has just asked for. Nobody else writes. The oldest make room."""
-        if key not in self._recent and len(self._recent) >= _REMEMBERED:
-            del self._recent[next(iter(self._recent))]
+        asks again for what a stage has just asked for. Nobody else writes. Those remembered longest ago make room."""
         self._recent[key] = found
+        self._recent.move_to_end(key)
+        if len(self._recent) > _REMEMBERED:
+            self._recent.popitem(last=False)
 
 
 class Staged:

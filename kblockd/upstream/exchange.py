@@ -158,10 +158,12 @@ class GuardedExchange:
         length = [(b"Content-Length", str(len(content)).encode())] if content or method not in _BODILESS else []
         answer = await self._requests.begin(method, target, [*headers, *length], content)
         try:
-            body = b"".join([part async for part in answer.pieces()])
+            body = bytearray()  # a list of small parts would take many times their bytes
+            async for part in answer.pieces():
+                body += part
         finally:
             answer.release()
-        return Reply(answer.status, answer.headers, body)
+        return Reply(answer.status, answer.headers, bytes(body))
 
     async def close(self) -> None:
         """Ends every request that is under way and forgets the credential (R632)."""

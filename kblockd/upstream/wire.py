@@ -14,6 +14,7 @@ from typing import Any, Final
 import httpx2
 
 _MOST_BUFFERED: Final = 256 * 1024
+_MOST_READ: Final = 16 * 1024
 _LOOK_SECONDS: Final = 0.002
 _FAREWELL_SECONDS: Final = 1.0
 """How long a peer may take to answer the end of TLS before its connection is dropped."""
@@ -36,7 +37,12 @@ class Wire(asyncio.Protocol):
         self._writer: asyncio.Future[None] | None = None
 
     async def read(self, left: float) -> bytes:
-        """What came, or empty at the end. Raises ``ReadTimeout`` and ``ReadError``."""
+        """Some of what came, or empty at the end. Raises ``ReadTimeout`` and ``ReadError``.
+
+        The loop has its turn each time: what is made of these bytes takes longer than to receive them.
+        """
+        if self._received:
+            await asyncio.sleep(0)
         while not self._received:
             if self._error is not None:
                 raise httpx2.ReadError(_said(self._error))
@@ -47,9 +53,9 @@ class Wire(asyncio.Protocol):
                 await self._within(self._reader, left, httpx2.ReadTimeout("no answer in time"))
             finally:
                 self._reader = None
-        data = bytes(self._received)
-        self._received.clear()
-        if self._held:
+        data = bytes(self._received[:_MOST_READ])
+        del self._received[:_MOST_READ]
+        if self._held and len(self._received) <= _MOST_BUFFERED:
             self._held = False
             if not self._transport.is_closing():
                 self._transport.resume_reading()

@@ -5,7 +5,7 @@
     checks     what must hold between keys                   arguments  the schema of the arguments
     derive     target, intent, summary, read arguments, what shows
     limits     an envelope's bounds on top of a contract     fault      what is wrong, and where
-    promise    a schema that nobody reviewed, within bounds
+    promise    a schema that nobody reviewed                 steps      the work that a check may take
 
 ``parse`` turns a plain document into a contract. May not live here: files, YAML, clocks, upstream calls.
 """

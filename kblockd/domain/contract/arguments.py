@@ -3,7 +3,7 @@
 JSON Schema ignores keywords that it does not know and formats that it does not check; here both are refused, because a
 misspelt ``requird`` would let everything through. Patterns run on RE2: linear time whatever the arguments are, and
 ``$`` means the end of the text (Python's ``re`` lets ``"1.00\\n"`` pass ``\\d$``). References stay inside ``$defs`` and
-may not recurse, so the work is bounded by schema times arguments; nothing is ever fetched. ``default`` and
+may not recurse, and one check takes at most ``STEPS``; nothing is ever fetched. ``default`` and
 ``unevaluatedProperties`` are refused: nothing fills in arguments, and the latter would bring ``re`` back.
 """
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from graphlib import TopologicalSorter
 from typing import Any, Final
 
 import re2
@@ -22,6 +24,7 @@ from referencing import Registry
 
 from kblockd.domain import pointer
 from kblockd.domain.contract.fault import Fault, Path
+from kblockd.domain.contract.steps import STEPS, TooCostly, counted, spend, within
 from kblockd.domain.errors import Violation
 
 FIELD: Final = "envelope.arguments_json"
@@ -29,6 +32,8 @@ MAX_VIOLATIONS: Final = 16
 MAX_UNIQUE_ITEMS: Final = 1000
 FORMATS: Final = ("date", "email", "ipv4", "ipv6", "uuid")
 
+_SEARCHES_A_STEP: Final = 4
+_HASHES_A_STEP: Final = 8
 _SUBSCHEMA: Final = frozenset(
     {"additionalProperties", "items", "contains", "propertyNames", "not", "if", "then", "else"}
 )
@@ -54,8 +59,15 @@ class ArgumentsValidator:
         self._validator = Validator(schema, format_checker=FormatChecker(FORMATS), registry=Registry())
 
     def violations(self, arguments: Any) -> tuple[Violation, ...]:
-        """At most ``MAX_VIOLATIONS``; ``field`` is ``FIELD`` and the RFC 6901 pointer of the value (R048)."""
-        errors = itertools.islice(self._validator.iter_errors(arguments), MAX_VIOLATIONS)
+        """At most ``MAX_VIOLATIONS``; ``field`` is ``FIELD`` and the RFC 6901 pointer of the value (R048).
+
+        Arguments that take more than ``STEPS`` are refused as a whole, whatever else is wrong with them.
+        """
+        try:
+            with within(STEPS):
+                errors = list(itertools.islice(self._validator.iter_errors(arguments), MAX_VIOLATIONS))
+        except TooCostly:
+            return (Violation(FIELD, f"take more than {STEPS} steps to check; send fewer or shorter lists"),)
         return tuple(Violation(FIELD + pointer.build(tuple(e.absolute_path)), _said(e)) for e in errors)
 
 
@@ -69,7 +81,7 @@ def faults(schema: Mapping[str, Any], at: Path) -> list[Fault]:
         found.append(Fault(at, "arguments are an object", "set type: object"))
     for path, node in _nodes(schema, at):
         found.extend(_node_faults(path, node, schema))
-    return found or _recursion(schema, at)
+    return found or _recursion(schema, at) or _doubling(schema, at)
 
 
 def known_property(schema: Mapping[str, Any], tokens: tuple[str, ...]) -> bool:
@@ -143,14 +155,15 @@ def _reference_faults(at: Path, node: dict[str, Any], root: Mapping[str, Any]) -
         yield Fault((*at, "$ref"), f"$defs has no {name!r}", "define it under $defs or correct the name")
 
 
+def _used(part: Any) -> Counter[str]:
+    """The definitions that a schema refers to itself, each as often as it does."""
+    return Counter(node["$ref"].removeprefix(_LOCAL) for _, node in _nodes(part, ()) if "$ref" in node)
+
+
 def _recursion(schema: Mapping[str, Any], at: Path) -> list[Fault]:
-    definitions = schema.get("$defs", {})
-    uses = {
-        name: {node["$ref"].removeprefix(_LOCAL) for _, node in _nodes(definition, ()) if "$ref" in node}
-        for name, definition in definitions.items()
-    }
+    uses = {name: set(_used(definition)) for name, definition in schema.get("$defs", {}).items()}
     found = []
-    for name in definitions:
+    for name in uses:
         reached: set[str] = set()
         frontier = set(uses[name])
         while frontier:
@@ -159,6 +172,26 @@ def _recursion(schema: Mapping[str, Any], at: Path) -> list[Fault]:
         if name in reached:
             found.append(Fault((*at, "$defs", name), "refers to itself", "write the levels out; depth is bounded"))
     return found
+
+
+def _doubling(schema: Mapping[str, Any], at: Path) -> list[Fault]:
+    """What no check could come to the end of: each use of a definition is a check of its own, of all that it uses."""
+    definitions = schema.get("$defs", {})
+    uses = {name: _used(definition) for name, definition in definitions.items()}
+    subschemas: dict[str, int] = {}
+
+    def unfolded(part: Any, used: Counter[str]) -> int:
+        return sum(1 for _ in _nodes(part, ())) + sum(subschemas[name] * times for name, times in used.items())
+
+    for name in TopologicalSorter(uses).static_order():
+        subschemas[name] = unfolded(definitions[name], uses[name])
+    rest = {key: value for key, value in schema.items() if key != "$defs"}
+    sizes = {(*at, "$defs", name): size for name, size in subschemas.items()} | {at: unfolded(rest, _used(rest))}
+    first = next(((path, size) for path, size in sizes.items() if size > STEPS), None)
+    if first is None:
+        return []
+    message = f"unfolds to {first[1]} subschemas, at most {STEPS} are checked"
+    return [Fault(first[0], message, "refer to a definition less often")]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -181,6 +214,7 @@ def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iter
 def _pattern_properties(validator: Any, patterns: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
     if not isinstance(instance, dict):
         return
+    spend(len(patterns) * len(instance) // _SEARCHES_A_STEP)
     for pattern, subschema in patterns.items():
         compiled = _compiled(pattern)
         for name in filter(compiled.search, instance):
@@ -192,6 +226,7 @@ def _additional(validator: Any, allowed: Any, instance: Any, schema: Any) -> Ite
     if not isinstance(instance, dict):
         return
     compiled = [_compiled(pattern) for pattern in schema.get("patternProperties", {})]
+    spend(len(compiled) * len(instance) // _SEARCHES_A_STEP)
     for name in instance:
         if name in schema.get("properties", {}) or any(c.search(name) for c in compiled):
             continue
@@ -203,12 +238,33 @@ def _additional(validator: Any, allowed: Any, instance: Any, schema: Any) -> Ite
             yield from validator.descend(instance[name], allowed, path=name)
 
 
+def _unique_items(_validator: Any, unique: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    """By what can be hashed; the library compares each item with each other one."""
+    if unique and isinstance(instance, list) and len(set(map(_hashable, instance))) < len(instance):
+        yield ValidationError("holds equal items")
+
+
+def _hashable(value: Any) -> Hashable:
+    """Equal for what JSON Schema calls equal: 1 and 1.0 are, 1 and true are not."""
+    if isinstance(value, list | dict):
+        spend(1 + len(value) // _HASHES_A_STEP)
+    if isinstance(value, list):
+        return ("list", *map(_hashable, value))
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(member)) for name, member in value.items())
+    return ("boolean", value) if isinstance(value, bool) else value
+
+
 _KEYWORD_CHECKS: Final[dict[str, Callable[..., Iterator[ValidationError]]]] = {
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional,
+    "uniqueItems": _unique_items,
 }
-Validator: Final[Any] = extend(Draft202012Validator, _KEYWORD_CHECKS)  # type: ignore[no-untyped-call]  # by jsonschema
+Validator: Final[Any] = extend(  # type: ignore[no-untyped-call]  # by jsonschema
+    Draft202012Validator, counted({**Draft202012Validator.VALIDATORS, **_KEYWORD_CHECKS})
+)
+"""For use ``within`` a number of steps."""
 _META: Final = Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import httpx2
 
@@ -18,6 +20,7 @@ from kblockd_mcp.session import Session
 from kblockd_mcp.settings import HANDSHAKE, McpSettings
 from kblockd_mcp.wire import Wire
 
+_FIRST_IDS: Final = 2**30  # the last one is still below 2**31, which is all that some servers can read
 _T = TypeVar("_T")
 _Work = Callable[[Session], Awaitable[_T]]
 
@@ -38,13 +41,22 @@ class McpAdapter:
 
     It remembers two things, both to be asked for again after any doubt: which revision the server speaks, and the
     definitions of the tools (for output schemas and mirrored headers; never for pins).
+
+    The requests of one exchange are numbered from ``first_id``, a random one, so that an answer that belongs to another
+    exchange, brought by a balancer or a store of events, is not taken for the answer that is waited for.
     """
 
-    def __init__(self, context: AdapterContext, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        context: AdapterContext,
+        monotonic: Callable[[], float] = time.monotonic,
+        first_id: Callable[[], int] = lambda: 1 + secrets.randbelow(_FIRST_IDS),
+    ) -> None:
         self._context = context
         self._url = httpx2.URL(context.url)
         self._settings: McpSettings = context.settings
         self._monotonic = monotonic
+        self._first_id = first_id
         self._modern: bool | None = None
         self._tools: dict[str, listing.Tool] = {}
 
@@ -101,7 +113,8 @@ class McpAdapter:
         """Nothing is kept open between calls."""
 
     def _wire(self, exchange: Exchange, headers: Mapping[str, str], ends: float) -> Wire:
-        return Wire(exchange, self._url, headers, lambda: ends - self._monotonic())
+        ids = itertools.count(self._first_id())
+        return Wire(exchange, self._url, headers, lambda: ends - self._monotonic(), ids)
 
     async def _described(self, opened: Session, tool: str) -> ToolDescription:
         listed = await listing.fetch(opened.ask)

@@ -114,7 +114,7 @@ class Session:
                     await self.wire.delete()
 
     async def _asked(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
-        self.request_id += 1
+        self.request_id = next(self.wire.ids)
         self._answered = False
         if self.modern:
             params = {**params, "_meta": {**params.get("_meta", {}), **_MODERN_META}}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -51,17 +51,23 @@ class Wire:
     """Requests to one endpoint over one exchange, each sent once. ``headers`` go with all of them.
 
     ``called`` from the moment in which ``tools/call`` goes out; ``call`` is what is known of it. ``left`` tells the
-    seconds until the exchange ends.
+    seconds until the exchange ends. ``ids`` number the requests, whatever session they belong to.
     """
 
     def __init__(
-        self, exchange: Exchange, url: httpx2.URL, headers: Mapping[str, str], left: Callable[[], float]
+        self,
+        exchange: Exchange,
+        url: httpx2.URL,
+        headers: Mapping[str, str],
+        left: Callable[[], float],
+        ids: Iterator[int],
     ) -> None:
         self._exchange = exchange
         self._url = url
         self._left = left
         self._cookies = httpx2.Cookies()
         self.headers = {**_EVERY, **headers}
+        self.ids = ids
         self.called = False
         self.call = CallNotes()
 

@@ -291,7 +291,7 @@ class Standstill(asyncio.Protocol):
         time.sleep(1.0)
 
 
-def test_a_loop_that_stood_still_kills_no_child(tmp_path: Path) -> None:
+def test_a_loop_that_stood_still_loses_no_answer_and_kills_no_child(tmp_path: Path) -> None:
     """uvloop runs its timers before it reads what came meanwhile: the reply of a child that was in time."""
 
     async def play() -> None:
@@ -306,8 +306,7 @@ def test_a_loop_that_stood_still_kills_no_child(tmp_path: Path) -> None:
                 asked = asyncio.create_task(engine.evaluate(DECISION, document("slow")))
                 await asyncio.sleep(0)
                 theirs.send(b"x")
-                with contextlib.suppress(PolicyFailure):  # its own time is over
-                    await asked
+                assert (await asked).result["effect"] == "allow"
                 transport.close()
             assert (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "deny"
             assert children() == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import logging
 import time
@@ -233,6 +234,31 @@ async def test_session_ids_are_kept_as_digests_only(server: RawMcp) -> None:
     assert server.modern or any(seen.verb == "DELETE" for seen in server.seen)
 
 
+async def test_the_requests_of_an_exchange_are_numbered_from_anywhere(server: RawMcp) -> None:
+    """R202: one number names one request, whatever session it belongs to; small enough for any server."""
+    await adapter(server.url).invoke(call())
+    ids = [seen.message["id"] for seen in server.seen if isinstance(seen.message, dict) and "id" in seen.message]
+    assert len(ids) == (3 if server.modern else 4)
+    assert ids == list(range(ids[0], ids[0] + len(ids)))
+    assert 0 < ids[0] < ids[-1] < 2**31
+
+
+async def test_an_answer_of_another_exchange_is_not_believed(server: RawMcp) -> None:
+    """What a balancer or a store of events confuses proves nothing, though it answers the same request."""
+    said: list[dict[str, Any]] = []
+
+    async def first(peer: Peer) -> None:
+        peer.act()
+        said[:] = said or [{"jsonrpc": "2.0", "id": peer.id, "result": {**DONE, "resultType": "complete"}}]
+        await peer.json(said[0])
+
+    server.on["tools/call"] = first
+    outcomes = [await adapter(server.url).invoke(call()) for _ in range(2)]
+    assert [outcome.sent for outcome in outcomes] == [Sent.ANSWERED, Sent.LOST]
+    assert outcomes[1].code == "RPC_ERROR_32000"
+    assert len(server.calls) == server.effects == 2
+
+
 async def test_the_digest_is_over_the_bytes_as_they_came(server: RawMcp) -> None:
     """R202: a whole answer, and as much as came of one that broke."""
     half = b'{"jsonrpc": "2.0", '
@@ -259,7 +285,7 @@ async def test_a_second_call_in_a_session_never_leaves(server: RawMcp) -> None:
     """R176, C28: whatever asks for it, a defect here included, the wire carries one ``tools/call`` a session."""
     opened = adapter(server.url)
     exchange = opened._context.exchange(time.monotonic() + 10)
-    one = Session(Wire(exchange, httpx2.URL(server.url), {}, lambda: 10.0), modern=server.modern)
+    one = Session(Wire(exchange, httpx2.URL(server.url), {}, lambda: 10.0, itertools.count(1)), modern=server.modern)
     if not server.modern:
         await one.handshake()
     params = request.build(call()).params

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -64,7 +65,7 @@ class _Whole(httpx2.AsyncByteStream):
 
 def wire(body: bytes | None, left: float) -> Wire:
     exchange: Any = Exchange(body)
-    return Wire(exchange, URL, {}, lambda: left)
+    return Wire(exchange, URL, {}, lambda: left, itertools.count(1))
 
 
 async def test_a_large_answer_leaves_the_loop_its_turns() -> None:

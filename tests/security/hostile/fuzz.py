@@ -328,6 +328,7 @@ OTHERS: tuple[Other, ...] = (
             reason=f.text(),
         ),
     ),
+    _other("ApprovalService/Revoke", lambda f: _A.ApprovalServiceRevokeRequest(approval_id=f.text(), reason=f.text())),
     _other("LedgerService/Read", lambda f: _L.LedgerServiceReadRequest(from_index=f.number(64), limit=f.number(32))),
     _other("LedgerService/Read", lambda f: _L.LedgerServiceReadRequest(execution_id=f.text(), limit=f.number(32))),
     _other("LedgerService/GetCheckpoint", lambda f: _L.LedgerServiceGetCheckpointRequest()),

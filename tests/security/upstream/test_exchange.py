@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import h11
 import httpx2
 import pytest
 
@@ -153,6 +154,64 @@ async def test_framing_is_bounded_too() -> None:
             await get(exchange, made.url("/"))
         assert exchange.tampered == "RESPONSE_TOO_LARGE"
         await exchange.close()
+
+
+@asynccontextmanager
+async def turns(
+    patch: pytest.MonkeyPatch, owner: type, name: str, cost: Callable[..., int]
+) -> AsyncIterator[list[int]]:
+    """What was done in each turn of the loop: the sum of ``cost`` over the calls of one method."""
+    real, spent = getattr(owner, name), [0]
+
+    def counted(*arguments: object) -> object:
+        spent[-1] += cost(*arguments)
+        return real(*arguments)
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(0)
+            spent.append(0)
+
+    patch.setattr(owner, name, counted)
+    beating = asyncio.create_task(beat())
+    try:
+        yield spent
+    finally:
+        beating.cancel()
+
+
+EVENTS = {
+    "chunks": [b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 20_000, b"0\r\n\r\n"],
+    "interim answers": [b"HTTP/1.1 100\r\n\r\n" * 10_000, answer(b"x" * 20_000)],
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+async def test_tiny_pieces_leave_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Megabytes of them take minutes: everybody else's calls and leases go on meanwhile."""
+    async with (
+        wire({b"/": EVENTS[name]}) as made,
+        turns(monkeypatch, h11.Connection, "next_event", lambda _: 1) as events,
+    ):
+        exchange = made.exchange()
+        assert (await exchange.send("GET", b"/", [], b"")).body == b"x" * 20_000
+        await exchange.close()
+    assert sum(events) > 10_000
+    assert max(events) <= 100
+
+
+async def test_what_is_decoded_at_a_time_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much came at once: of empty members a few hundred kilobytes would take as long as a bomb."""
+    body = gzip.compress(b"") * 20_000 + gzip.compress(b"end")
+    async with (
+        wire({b"/": [answer(body, b"content-encoding: gzip")]}) as made,
+        turns(monkeypatch, Gzip, "feed", lambda _, data, __: len(data)) as decoded,
+    ):
+        exchange = made.exchange()
+        assert (await exchange.send("GET", b"/", [], b"")).body == b"end"
+        await exchange.close()
+    assert sum(decoded) == len(body)
+    assert max(decoded) <= 32 * 1024
 
 
 async def test_gzip_that_fits_is_decoded_and_broken_gzip_is_cut() -> None:

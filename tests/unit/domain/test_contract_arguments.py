@@ -12,7 +12,9 @@ import pytest
 from kblockd.config import document
 from kblockd.domain import contract as contracts
 from kblockd.domain.contract.arguments import MAX_VIOLATIONS, ArgumentsValidator, faults
+from kblockd.domain.contract.steps import STEPS
 from kblockd.domain.errors import InvalidArgument
+from tests.unit.domain.schemas import doubling
 
 SHIPPED: dict[str, Any] = document.read(Path(__file__).parents[3] / "config/actions/payment.refund.create.yaml").value
 GOOD = {"order_id": "O-1", "amount": "250.00", "currency": "EUR"}
@@ -109,6 +111,76 @@ def test_a_callers_value_is_never_the_effect_key() -> None:
 def test_what_would_be_ignored_or_unbounded_is_refused(schema: dict[str, Any], key: str) -> None:
     """R048: a misspelt keyword lets everything through, a remote reference asks the network, recursion has no bound."""
     assert key in refused(schema)
+
+
+def test_definitions_that_unfold_without_bound_are_refused_where_they_begin_to() -> None:
+    """R048: the operator reads the key and what to do. A chain as long that uses each of them once is none."""
+    schema = {"properties": {"n": {"$ref": "#/$defs/a0"}}, "$defs": doubling(30, {"type": "integer"})}
+    document = {**SHIPPED, "tool": {**SHIPPED["tool"], "arguments_schema": {"type": "object", **schema}}}
+    with pytest.raises(contracts.InvalidContract) as caught:
+        contracts.parse(copy.deepcopy(document))
+    assert f"tool.arguments_schema.$defs.a17: unfolds to 32765 subschemas, at most {STEPS}" in str(caught.value)
+    assert "refer to a definition less often" in str(caught.value)
+    chain = {f"a{level}": {"allOf": [{"$ref": f"#/$defs/a{level + 1}"}]} for level in range(30)}
+    assert refused({**schema, "$defs": {**chain, "a30": {"type": "integer"}}}) == {}
+
+
+def test_what_the_schema_itself_unfolds_counts_too() -> None:
+    definitions = doubling(12, {"type": "integer"})
+    properties = {name: {"$ref": "#/$defs/a0"} for name in "ab"}
+    assert refused({"properties": {"a": properties["a"]}, "$defs": definitions}) == {}
+    assert list(refused({"properties": properties, "$defs": definitions})) == ["s"]
+
+
+LIST: dict[str, Any] = {"type": "array", "maxItems": 1000, "uniqueItems": True}
+PATTERNS: dict[str, Any] = {f"^x{n}": {} for n in range(50)}
+COSTLY: dict[str, tuple[dict[str, Any], Any]] = {
+    "many items": ({"items": {"type": "integer"}}, list(range(100_000))),
+    "many names for each item": ({"items": {"enum": [f"name-{n}" for n in range(2000)]}}, ["name-1999"] * 20_000),
+    "many patterns for each name": ({"patternProperties": PATTERNS}, {f"name-{n}": n for n in range(20_000)}),
+    "as many for those that match none": (
+        {"patternProperties": PATTERNS, "additionalProperties": {}},
+        {f"name-{n}": n for n in range(1200)},
+    ),
+    "many patterns on a long text": ({"allOf": [{"pattern": f"(x|{n})$"} for n in range(500)]}, "x" * 200_000),
+    "many unique items": (LIST, [{"n": n} for n in range(50_000)]),
+    "large unique items": (LIST, [[[n]] * 100 for n in range(1000)]),
+}
+
+
+@pytest.mark.parametrize(("schema", "value"), COSTLY.values(), ids=COSTLY.keys())
+def test_arguments_that_cost_too_much_to_check_are_refused(schema: dict[str, Any], value: Any) -> None:
+    """R048: within the test's time, where each would hold the loop for seconds or minutes. Nothing of them is checked,
+    so nothing of them is allowed."""
+    assert refused({"properties": {"a": schema}}) == {}
+    (found,) = ArgumentsValidator({"type": "object", "properties": {"a": schema}}).violations({"a": value})
+    assert found.field == "envelope.arguments_json"
+    assert found.description == f"take more than {STEPS} steps to check; send fewer or shorter lists"
+
+
+def test_large_arguments_that_cost_little_are_allowed() -> None:
+    """Each check has all the steps."""
+    row = {"type": "object", "properties": {name: {"type": "string", "maxLength": 9} for name in "abc"}}
+    schema = {"properties": {"text": {"type": "string"}, "rows": {"type": "array", "maxItems": 1000, "items": row}}}
+    validator = ArgumentsValidator({"type": "object", **schema})
+    for _ in range(3):
+        assert validator.violations({"text": "x" * 500_000, "rows": [dict.fromkeys("abc", "text")] * 1000}) == ()
+
+
+@pytest.mark.parametrize(
+    ("items", "equal"),
+    [
+        ([1, True, 0, False, "1", None, [], {}, [1], [True], {"a": 1}, {"a": True}], False),
+        ([["boolean", 1], True, ["list"], []], False),
+        ([1, 1.0], True),
+        ([{"a": [1], "b": 2}, {"b": 2, "a": [1.0]}], True),
+        ([{"n": n} for n in range(1000)], False),
+    ],
+)
+def test_items_are_equal_as_json_says(items: list[Any], equal: bool) -> None:
+    """And a thousand of them are compared in the time of a thousand, not of half a million."""
+    found = ArgumentsValidator({"type": "object", "properties": {"a": LIST}}).violations({"a": items})
+    assert [violation.field for violation in found] == ["envelope.arguments_json/a"] * equal
 
 
 def test_a_schema_of_another_type_than_object_is_refused() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 
 import pytest
 
 from kblockd.policy import frames
-from kblockd.policy.child import Child, ChildFailed
+from kblockd.policy.child import Child, ChildFailed, Reply
+
+HANG_SECONDS = 60.0
 
 
 async def saying(code: str) -> Child:
@@ -21,6 +26,14 @@ async def saying(code: str) -> Child:
             [sys.executable, "-I", "-c", program], stdin=theirs.fileno(), stderr=subprocess.DEVNULL
         )
     return await Child.over(process, ours)
+
+
+def caught_up(child: Child, done: Callable[[], bool]) -> None:
+    """Until then, and the loop never has its turn."""
+    limit = time.monotonic() + HANG_SECONDS
+    while not done():
+        child.catch_up()
+        assert time.monotonic() < limit
 
 
 GARBAGE = {
@@ -47,6 +60,31 @@ async def test_garbage_is_a_failure(code: str) -> None:
 async def test_frame_is_an_answer() -> None:
     child = await saying("say(b'\\0\\0\\0\\x0b{\"value\":1}')")
     assert await child.request({"op": "evaluate"}) == {"value": 1}
+    await child.kill()
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000], ids=["small", "more than a socket holds"])
+async def test_what_has_arrived_is_taken_without_the_loop(size: int) -> None:
+    """Whole, also when it comes in pieces; and the loop reads on afterwards as if nothing had been."""
+    text = f"reply = b'{{\"value\":\"' + b'x' * {size} + b'\"}}'\nframe = len(reply).to_bytes(4, 'big') + reply"
+    child = await saying(f"{text}\nsay(frame)\nos.read(0, 65536)\nsay(frame)")
+    replies: list[Reply | ChildFailed] = []
+    child.ask({"op": "evaluate"}, b"", replies.append)
+    caught_up(child, lambda: bool(replies))
+    assert replies == [{"value": "x" * size}]
+    assert await child.request({"op": "evaluate"}) == {"value": "x" * size}
+    await child.kill()
+
+
+async def test_an_end_without_an_answer_is_told_by_the_loop() -> None:
+    child = await saying("pass")
+    failed = asyncio.ensure_future(child.request({"op": "evaluate"}))
+    await asyncio.sleep(0)
+    caught_up(child, lambda: child.gone)
+    child.catch_up()
+    assert not failed.done()
+    with pytest.raises(ChildFailed, match="ended"):
+        await failed
     await child.kill()
 
 

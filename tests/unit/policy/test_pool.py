@@ -153,3 +153,22 @@ async def test_a_lane_gets_a_child_whatever_was_in_the_way(monkeypatch: pytest.M
             with contextlib.suppress(PolicyFailure):
                 assert await value(pool, 3) == 3
                 return
+
+
+async def test_a_child_that_cannot_be_killed_leaves_no_other_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is killed, whatever becomes of the first one."""
+    limits = EmbeddedLimits(evaluate_seconds=10.0, workers=3)
+    kill, asked = Child.kill, list[Child]()
+
+    async def stubborn(child: Child) -> None:
+        asked.append(child)
+        if child is asked[0]:
+            raise OSError(1, "not permitted")
+        await kill(child)
+
+    async with started(monkeypatch, lambda number: "" if number < limits.workers else None, limits) as pool:
+        with monkeypatch.context() as patch:
+            patch.setattr(Child, "kill", stubborn)
+            await pool.close()
+        assert [child.gone for child in asked] == [False, True, True]
+    assert asked[0].gone

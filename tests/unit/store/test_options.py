@@ -34,6 +34,7 @@ def test_filters_and_cache_are_there_again_after_every_open(tmp_path: Path, open
     log = (tmp_path / "store" / "LOG").read_text()
     assert f"capacity : {64 << 20}" in log
     assert f"write_buffer_size={32 << 20}" in text
+    assert f"max_compaction_bytes={256 << 20}" in text
 
 
 @pytest.mark.parametrize("opens", [1, 2])

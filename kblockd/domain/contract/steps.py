@@ -1,0 +1,69 @@
+"""The work that one check against a JSON Schema may take, counted in steps of about five microseconds.
+
+A few definitions that refer to each other twice, a list of a thousand names for each of ten thousand items, or an array
+of a megabyte would hold the loop for minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from jsonschema.exceptions import ValidationError
+
+STEPS: Final = 20_000
+_MEMBERS_A_STEP: Final = 16
+_CHARACTERS_A_STEP: Final = 4096
+_NEVER: Final = frozenset({"unevaluatedProperties", "unevaluatedItems", "$dynamicRef"})
+_LEFT: Final[ContextVar[list[int]]] = ContextVar("kblockd.contract.steps")
+
+Check = Callable[..., Iterator[ValidationError] | None]
+"""A keyword of ``jsonschema``."""
+
+
+class TooCostly(Exception):
+    """More steps than there may be."""
+
+
+@contextmanager
+def within(steps: int) -> Iterator[None]:
+    """What ``counted`` keywords do in here raises ``TooCostly`` once it takes more."""
+    token = _LEFT.set([steps])
+    try:
+        yield
+    finally:
+        _LEFT.reset(token)
+
+
+def counted(checks: Mapping[str, Check]) -> dict[str, Check]:
+    """The same keywords, for use ``within`` a number of steps."""
+    return {keyword: _counted(keyword, check) for keyword, check in checks.items()}
+
+
+def spend(steps: int) -> None:
+    """For what one keyword goes through itself; raises ``TooCostly``."""
+    left = _LEFT.get()
+    left[0] -= steps
+    if left[0] < 0:
+        raise TooCostly
+
+
+def _counted(keyword: str, check: Check) -> Check:
+    never = keyword in _NEVER
+
+    def count(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
+        if never:
+            raise TooCostly
+        spend(1 + _size(wanted) + _size(instance))
+        return check(validator, wanted, instance, schema)
+
+    return count
+
+
+def _size(value: Any) -> int:
+    """Steps for what a keyword goes through itself, a list of names or a text under a pattern."""
+    if isinstance(value, str):
+        return len(value) // _CHARACTERS_A_STEP
+    return len(value) // _MEMBERS_A_STEP if isinstance(value, list | dict) else 0
