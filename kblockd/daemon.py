@@ -307,8 +307,10 @@ def _watch(engine: PolicyEngine, watching: Watching, activation: Activation, sta
     async def activated(fresh: Activated) -> None:
         name = engine.status().engine
         await activation.policy(fresh.revision, name, fresh.tests, fresh.to_json(), fresh.origin)
+
+    async def in_force(fresh: Activated) -> None:
+        recorded = await activation.store.get(rows.policy())  # durable
         _log.info("policy revision %s is in force, %s", fresh.revision, fresh.origin)
-        recorded = await activation.store.get(rows.policy())
         await standing.activated(fresh.revision, recorded[1]["at"] if recorded else "", fresh.origin.signer)
 
     async def refused(error: PolicyRefused) -> None:
@@ -316,7 +318,7 @@ def _watch(engine: PolicyEngine, watching: Watching, activation: Activation, sta
         await activation.policy_refused(error.revision, len(error.faults))
         await standing.refused(error)
 
-    return watching(activated, refused)
+    return watching(activated, in_force, refused)
 
 
 def _standing(engine: PolicyEngine) -> str:

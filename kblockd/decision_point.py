@@ -66,7 +66,7 @@ class Watch(Protocol):
 
 OnActivated = Callable[[Activated], Awaitable[None]]
 OnRefused = Callable[[PolicyRefused], Awaitable[None]]
-Watching = Callable[[OnActivated, OnRefused], Watch]
+Watching = Callable[[OnActivated, OnActivated, OnRefused], Watch]
 
 
 def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[PolicyEngine, Watching]:
@@ -76,13 +76,14 @@ def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[Polic
     opa = settings.opa
     engine = _supervised(settings, opa, clock, ids) if opa else _embedded(settings, clock, ids)
 
-    def watching(on_activated: OnActivated, on_refused: OnRefused) -> Watch:
+    def watching(on_activated: OnActivated, on_in_force: OnActivated, on_refused: OnRefused) -> Watch:
         return BundleWatch(
             engine,
             settings.bundle,
             clock,
             interval_seconds=POLL_SECONDS,
             on_activated=on_activated,
+            on_in_force=on_in_force,
             on_refused=on_refused,
         )
 
@@ -204,13 +205,14 @@ def _remote(settings: PolicySettings, opa: RemoteOpa, clock: Clock, ids: Ids) ->
 
     engine = RemoteEngine(opa.access, settings.evaluate_timeout_seconds, clock, ids)
 
-    def watching(on_activated: OnActivated, on_refused: OnRefused) -> Watch:
+    def watching(on_activated: OnActivated, on_in_force: OnActivated, on_refused: OnRefused) -> Watch:
         return RemoteWatch(
             engine,
             opa.revisions,
             clock,
             interval_seconds=POLL_SECONDS,
             on_activated=on_activated,
+            on_in_force=on_in_force,
             on_refused=on_refused,
         )
 

@@ -23,7 +23,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from ruamel.yaml import YAML
 
-from kblockd.client import Call, Client
+from kblockd.client import Call, CallError, Client
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORT_CLOCKS = {
@@ -262,3 +262,13 @@ def approve(site: Site, approval_id: str, verdict: str = "approve", who: str = "
             verdict=verdict,
             reason="as agreed",
         )
+
+
+def revoke(site: Site, approval_id: str, who: str = "lead", reason: str = "not any more") -> CallError | None:
+    """Takes an approval back; why it was refused, or None."""
+    with site.client(who) as client:
+        try:
+            client.revoke(approval_id, reason)
+        except CallError as refused:
+            return refused
+    return None

@@ -37,15 +37,22 @@ policy_reads := {
 	"/kblock.v1.PolicyService/GetStatus",
 }
 
-agent_methods := execution_reads | {"/kblock.v1.ExecutionService/Execute"}
+# An agent may withdraw what it asked for, and no more of approvals than that.
+agent_methods := execution_reads | {
+	"/kblock.v1.ApprovalService/Revoke",
+	"/kblock.v1.ExecutionService/Execute",
+}
 
-approver_methods := (execution_reads | approval_reads) | {"/kblock.v1.ApprovalService/Decide"}
+approver_methods := (execution_reads | approval_reads) | {
+	"/kblock.v1.ApprovalService/Decide",
+	"/kblock.v1.ApprovalService/Revoke",
+}
 
 # Not for agents or approvers: whoever may ask for any input learns where the limits lie.
 auditor_methods := ((execution_reads | approval_reads) | ledger_reads) | policy_reads
 
 # METADATA
-# description: An agent executes, and sees its own rows.
+# description: An agent executes, withdraws what it asked for, and sees its own rows.
 grants contains {"tenants": [input.principal.tenant], "agents": [input.principal.id]} if {
 	input.principal.kind == "agent"
 	input.method in agent_methods
@@ -56,7 +63,7 @@ grants contains {"tenants": [input.principal.tenant], "agents": [input.principal
 approver_roles := {"communications", "finance", "legal", "network", "operations", "records", "release", "security"}
 
 # METADATA
-# description: A person with such a role decides approvals of the own tenant; the daemon asks for the right one.
+# description: A person with such a role decides and revokes in the own tenant; the daemon asks for the right one.
 grants contains {"tenants": [input.principal.tenant], "agents": ["*"]} if {
 	input.principal.kind == "person"
 	some role in input.principal.roles

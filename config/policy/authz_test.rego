@@ -29,6 +29,8 @@ test_agent_executes_and_sees_its_own_rows if {
 	}
 }
 
+test_agent_withdraws_what_it_asked_for if answer(agent, "/kblock.v1.ApprovalService/Revoke") == own
+
 test_agent_neither_resolves_nor_decides_nor_reads_the_ledger if {
 	refused(agent, "/kblock.v1.ExecutionService/Resolve")
 	refused(agent, "/kblock.v1.ApprovalService/Decide")
@@ -45,7 +47,7 @@ test_agent_with_an_operators_role_is_still_an_agent if {
 }
 
 test_approver_decides_and_reads_in_the_own_tenant if {
-	every method in ["Get", "List", "Decide"] {
+	every method in ["Get", "List", "Decide", "Revoke"] {
 		answer(lead, concat("", ["/kblock.v1.ApprovalService/", method])) == tenant
 	}
 	answer(lead, "/kblock.v1.ExecutionService/List") == tenant
@@ -68,6 +70,7 @@ test_approver_does_not_execute_or_resolve if {
 test_person_without_a_role_does_nothing if {
 	nobody := object.union(lead, {"roles": []})
 	refused(nobody, "/kblock.v1.ApprovalService/Decide")
+	refused(nobody, "/kblock.v1.ApprovalService/Revoke")
 	refused(nobody, "/kblock.v1.ExecutionService/Get")
 }
 
@@ -75,6 +78,7 @@ test_operator_does_everything_everywhere if {
 	answer(operator, "/kblock.v1.ExecutionService/Resolve") == all
 	answer(operator, "/kblock.v1.LedgerService/GetReceipt") == all
 	answer(operator, "/kblock.v1.ApprovalService/List") == all
+	answer(operator, "/kblock.v1.ApprovalService/Revoke") == all
 }
 
 test_operator_of_one_tenant_sees_no_other if {
@@ -95,6 +99,7 @@ test_auditor_reads_and_changes_nothing if {
 	refused(auditor, "/kblock.v1.ExecutionService/Execute")
 	refused(auditor, "/kblock.v1.ExecutionService/Resolve")
 	refused(auditor, "/kblock.v1.ApprovalService/Decide")
+	refused(auditor, "/kblock.v1.ApprovalService/Revoke")
 }
 
 test_only_auditors_and_operators_ask_the_policy_without_consequence if {

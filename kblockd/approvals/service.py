@@ -1,7 +1,8 @@
-"""Get, list and decide: who may approve what, and the signed decision.
+"""Get, list, decide and revoke: the signed decision, and how it is taken back.
 
 The approver is always the authenticated principal (APR-08); one whose owner is the requester's is refused here, and
-again at stages 5 and 9. Expiry is checked by the decision itself, not only by a sweep (APR-04, APR-12).
+again at stages 5 and 9. Expiry is checked by the decision itself, not only by a sweep (APR-04, APR-12). A decision and
+a revocation are each one commit that the consumption cannot pass unseen, in either order (``asked``, R108).
 """
 
 from __future__ import annotations
@@ -9,24 +10,28 @@ from __future__ import annotations
 import builtins
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from kblockd.approvals import checks
+from kblockd.approvals.asked import Asked, asked, state_at, visible
+from kblockd.approvals.checks import Capacity
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, reparse, sha256_hex
 from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
-from kblockd.domain.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, Reason
+from kblockd.domain.errors import Aborted, InvalidArgument, Reason
 from kblockd.domain.ids import Ids
-from kblockd.domain.outcome import ApprovalView
+from kblockd.domain.outcome import ApprovalView, Revocation
 from kblockd.domain.principal import Principal, View
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.records import RecordType
 from kblockd.evidence.keyring import KeyRing
 from kblockd.evidence.receipts import Signed, sign_approval
 from kblockd.evidence.statements import Approval, SignedBy
-from kblockd.store.protocol import Append, AtVersion, Condition, Conflict, Payload, Row, Store
+from kblockd.store.protocol import Append, Conflict, Payload, Row, Store
 
-MAX_REASON = 2000
 MAX_PAGE = 200
+_TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Approvals:
 
     async def get(self, view: View, approval_id: str) -> ApprovalView:
         """Raises ``NotFound`` for one that does not exist or that the caller may not see."""
-        _, row = await self._row(view, approval_id)
+        _, row = await visible(self.store, view, approval_id)
         return await self._shown(row)
 
     async def list(
@@ -58,7 +63,7 @@ class Approvals:
                 after = key
                 if not view.shows(row["tenant"], row["agent"]):
                     continue
-                if states and self._state(row) not in states:
+                if states and state_at(row, self.clock.now()) not in states:
                     continue
                 found.append(await self._shown(row))
                 if len(found) == size:
@@ -83,68 +88,79 @@ class Approvals:
         """
         if verdict not in ("approve", "deny"):
             raise InvalidArgument.field("verdict", "must be VERDICT_APPROVE or VERDICT_DENY")
-        if len(reason) > MAX_REASON:
-            raise InvalidArgument.field("reason", f"is longer than {MAX_REASON} characters")
-        version, row = await self._row(view, approval_id)
-        self._check_shown(row, action_sha256, presented_sha256)
-        self._check_state(row)
-        self._check_approver(principal, row)
-        execution = await self.store.get(rows.execution(row["execution"]))
-        if execution is None:
-            raise NotFound(Reason.NOT_FOUND, f"the execution of {approval_id} does not exist")
-        signed = self._signed(principal, row, verdict, execution[1])
-        records, payloads = self._records(principal, row, verdict, reason, signed)
-        conditions: list[Condition] = [
-            AtVersion(rows.approval(approval_id), version),
-            AtVersion(rows.execution(row["execution"]), execution[0]),
-            *await self._principal_condition(principal),
-        ]
+        checks.check_reason(reason, required=False)
+        found = await asked(self.store, principal, view, approval_id)
+        checks.check_shown(found.row, action_sha256, presented_sha256)
+        checks.check_state(found, self.clock.now(), "decided", "pending")
+        checks.check_approver(self.principals, principal, found.row)
+        signed = self._signed(principal, found, verdict)
         try:
-            ticket = await self.store.commit(conditions, records, payloads, label="04.await_approval")
+            await self._record_decision(principal, found, verdict, reason, signed)
         except Conflict:
-            raise Aborted(
-                Reason.CONFLICT,
-                "somebody else decided at the same moment. Nothing was recorded.",
-                retryable=True,
-                next_step="look at the approval again",
-            ) from None
-        await ticket.durable()
-        self.on_decided(row["execution"])
+            raise _raced() from None
         return await self.get(view, approval_id), signed.envelope
 
-    async def _principal_condition(self, principal: Principal) -> builtins.list[Condition]:
-        """A principal that is being disabled at this moment does not decide."""
-        found = await self.store.get(rows.principal(principal.id))
-        return [AtVersion(rows.principal(principal.id), found[0])] if found else []
+    async def revoke(self, principal: Principal, view: View, approval_id: str, *, reason: str) -> Revocation:
+        """Takes back what is pending or approved, before its consumption, and so rejects the action; durable when it
+        returns. No later consumption passes, and one that came first refuses the revocation: it says so.
 
-    def _records(
-        self, principal: Principal, row: Row, verdict: str, reason: str, signed: Signed
-    ) -> tuple[builtins.list[Append], builtins.list[Payload]]:
+        A race is met again by itself, unlike that of a decision: what stops an action stays right whatever else has
+        been decided meanwhile. Raises ``InvalidArgument``, ``NotFound``, ``PermissionDenied``, ``FailedPrecondition``,
+        ``Aborted``.
+        """
+        checks.check_reason(reason, required=True)
+        for _ in range(_TRIES):
+            found = await asked(self.store, principal, view, approval_id)
+            capacity = checks.check_revoker(self.principals, principal, found.row)
+            checks.check_state(found, self.clock.now(), "revoked", "pending", "approved")
+            with suppress(Conflict):
+                index = await self._record_revocation(principal, found, capacity, reason)
+                return Revocation(approval_id, found.row["execution"], index)
+        raise _raced()
+
+    async def _record_decision(
+        self, principal: Principal, found: Asked, verdict: str, reason: str, signed: Signed
+    ) -> None:
         at = rfc3339(self.clock.now())
-        said = canonical({"salt": self.ids.salt(), "kind": "reason", "value": reason})
-        said_sha256 = sha256_hex(said)
+        said_sha256, said = found.said(self.ids, reason)
         body = {
-            "approval_id": row["approval_id"],
+            "approval_id": found.row["approval_id"],
             "verdict": verdict,
             "approver": principal.id,
             "owner": principal.owner,
             "dsse_sha256": sha256_hex(signed.envelope),
             "statement_sha256": signed.sha256,
-            "presented_sha256": row["presented_sha256"],
+            "presented_sha256": found.row["presented_sha256"],
             "reason_sha256": said_sha256,
         }
-        execution = row["execution"]
-        records = [
-            Append(
-                Record(RecordType.APPROVAL_DECIDED, at, row["tenant"], execution, 0, 4, body).leaf(), signed.envelope
-            )
-        ]
+        records = [found.append(RecordType.APPROVAL_DECIDED, at, body, signed.envelope)]
         if verdict == "deny":
-            rejected = {"code": "APPROVAL_DENIED", "policy_revision": "", "reasons": []}
-            records.append(Append(Record(RecordType.REJECTED, at, row["tenant"], execution, 0, 4, rejected).leaf()))
-        return records, [Payload(rows.payload(execution, said_sha256), said)]
+            records.append(found.rejected(at, "APPROVAL_DENIED"))
+        await self._commit(found, records, said)
 
-    def _signed(self, principal: Principal, row: Row, verdict: str, execution: Row) -> Signed:
+    async def _record_revocation(self, principal: Principal, found: Asked, capacity: Capacity, reason: str) -> int:
+        """The index of its record. It needs no signature of its own: nobody is asked to act on it elsewhere."""
+        at = rfc3339(self.clock.now())
+        said_sha256, said = found.said(self.ids, reason)
+        body = {
+            "approval_id": found.row["approval_id"],
+            "principal": principal.id,
+            "owner": principal.owner,
+            "capacity": str(capacity),
+            "reason_sha256": said_sha256,
+        }
+        records = [found.append(RecordType.APPROVAL_REVOKED, at, body), found.rejected(at, "APPROVAL_REVOKED")]
+        return await self._commit(found, records, said)
+
+    async def _commit(self, found: Asked, records: builtins.list[Append], said: Payload) -> int:
+        """The index of the first record, durable; raises ``Conflict``. Who waits for the execution is told."""
+        ticket = await found.commit(self.store, records, [said])
+        await ticket.durable()
+        self.on_decided(found.row["execution"])
+        return ticket.first_index
+
+    def _signed(self, principal: Principal, found: Asked, verdict: str) -> Signed:
+        row = found.row
         statement = Approval(
             action=row["action_sha256"],
             approval_id=row["approval_id"],
@@ -155,70 +171,10 @@ class Approvals:
             max_uses=1,
             not_before=parse_rfc3339(row["not_before"]),
             not_after=parse_rfc3339(row["not_after"]),
-            policy_digest=execution["policy_revision"],
+            policy_digest=found.execution["policy_revision"],
             signed_by=SignedBy.DAEMON,
         )
         return sign_approval(statement, self.keys)
-
-    def _check_shown(self, row: Row, action_sha256: str, presented_sha256: str) -> None:
-        for field, given, wanted in (
-            ("action_sha256", action_sha256, row["action_sha256"]),
-            ("presented_sha256", presented_sha256, row["presented_sha256"]),
-        ):
-            if not given:
-                raise InvalidArgument.field(field, "must be the digest of what you were shown")
-            if given != wanted:
-                raise FailedPrecondition(
-                    Reason.SHOWN_DIFFERS,
-                    f"{field} is not that of this request: you decided on something else than what is asked. "
-                    "Nothing was recorded.",
-                    next_step="read the approval again and decide on what it shows",
-                )
-
-    def _check_state(self, row: Row) -> None:
-        state = self._state(row)
-        if state != "pending":
-            raise FailedPrecondition(
-                Reason.APPROVAL_NOT_VALID,
-                f"the approval is {state}, so it can no longer be decided. Nothing was recorded.",
-                next_step="the agent must ask anew" if state == "expired" else "nothing is left to do",
-                execution_id=row["execution"],
-            )
-
-    def _check_approver(self, principal: Principal, row: Row) -> None:
-        current = self.principals.get(principal.id)
-        if current is None or current != principal:
-            raise PermissionDenied(Reason.PERMISSION_DENIED, f"{principal.id} is not configured as it was")
-        requester = self.principals.get(row["requester"])
-        if principal.owner in (row["owner"], requester.owner if requester else ""):
-            raise PermissionDenied(
-                Reason.PERMISSION_DENIED,
-                f"{principal.id} has the same owner as the requester: nobody approves their own action",
-                next_step="ask somebody else to decide",
-            )
-        if row["roles"] and not set(row["roles"]) & set(principal.roles):
-            raise PermissionDenied(
-                Reason.PERMISSION_DENIED,
-                f"{principal.id} has none of the roles that policy asks for: {', '.join(row['roles'])}",
-                next_step="ask somebody who has one of them",
-            )
-        if any(decision["owner"] == principal.owner for decision in row["decisions"]):
-            raise FailedPrecondition(
-                Reason.APPROVAL_NOT_VALID,
-                "this owner has decided already; a second approval must come from somebody else",
-                next_step="ask somebody else to decide",
-            )
-
-    def _state(self, row: Row) -> str:
-        if row["state"] in ("pending", "approved") and self.clock.now() >= parse_rfc3339(row["not_after"]):
-            return "expired"
-        return str(row["state"])
-
-    async def _row(self, view: View, approval_id: str) -> tuple[int, Row]:
-        found = await self.store.get(rows.approval(approval_id)) if approval_id else None
-        if found is None or not view.shows(found[1]["tenant"], found[1]["agent"]):
-            raise NotFound(Reason.NOT_FOUND, f"there is no approval {approval_id[:80]!r} that you may see")
-        return found
 
     async def _shown(self, row: Row) -> ApprovalView:
         data = await self.store.payload(rows.payload(row["execution"], row["presentation_payload"]))
@@ -241,10 +197,19 @@ class Approvals:
             intent_json=canonical(shown["intent"]) if shown else b"",
             warnings=tuple(shown.get("warnings", ())),
             presented_sha256=row["presented_sha256"],
-            state=self._state(row),
+            state=state_at(row, self.clock.now()),
             tenant=row["tenant"],
             count=row["count"],
         )
+
+
+def _raced() -> Aborted:
+    return Aborted(
+        Reason.CONFLICT,
+        "somebody else decided at the same moment. Nothing was recorded.",
+        retryable=True,
+        next_step="look at the approval again",
+    )
 
 
 def _time(text: str) -> dt.datetime:

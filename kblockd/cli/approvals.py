@@ -1,4 +1,4 @@
-"""``kblockctl approvals|approve|deny``: nobody approves what was not shown."""
+"""``kblockctl approvals|approve|deny|revoke``: nobody approves what was not shown; stopping needs no reading."""
 
 from __future__ import annotations
 
@@ -68,6 +68,22 @@ def approve(connection: Connection, /, approval_id: str, **options: str) -> None
 def deny(connection: Connection, /, approval_id: str, **options: str) -> None:
     """Shows what would be denied, asks, and denies exactly that. A denial is final."""
     _decide(connection, approval_id, "deny", options)
+
+
+@click.command()
+@click.argument("approval_id")
+@click.option("--reason", required=True, help="Why; kept with the execution.")
+@json_option
+@connected
+@guarded
+def revoke(connection: Connection, approval_id: str, reason: str) -> None:
+    """Takes an approval back before it is used, without asking: its action cannot run any more."""
+    with connection.client() as client:
+        revoked = client.revoke(approval_id, reason)
+    if is_json():
+        emit(revoked)
+    else:
+        click.echo(plain(f"{revoked.approval_id} is revoked; {revoked.execution_id} cannot run any more"))
 
 
 def _decide(connection: Connection, approval_id: str, verdict: str, options: dict[str, str]) -> None:

@@ -47,6 +47,7 @@ for _command in (
     approvals.approvals,
     approvals.approve,
     approvals.deny,
+    approvals.revoke,
     ledger.receipt,
     ledger.ledger,
 ):

@@ -152,6 +152,7 @@ def _tell(found: _Found, compared: Compared) -> None:
                 "index": recorded.index,
                 "at": recorded.at,
                 "execution_id": recorded.execution,
+                "about": recorded.about,
                 "entrypoint": recorded.entrypoint,
                 "decision_id": recorded.decision_id,
                 "revision": recorded.revision,
@@ -160,7 +161,7 @@ def _tell(found: _Found, compared: Compared) -> None:
             }
         )
         return
-    click.echo(plain(f"{recorded.execution} {recorded.entrypoint}: {_text(old)} -> {_text(new)}"))
+    click.echo(plain(f"{recorded.about} {recorded.entrypoint}: {_text(old)} -> {_text(new)}"))
 
 
 def _text(verdict: Verdict) -> str:

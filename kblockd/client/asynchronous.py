@@ -19,7 +19,7 @@ from kblockd.client.errors import ApprovalTimeout, CallError, Unavailable, from_
 from kblockd.client.exchanges import Exchange
 from kblockd.client.policies import PolicyAnswer, PolicyExplanation, PolicyInForce
 from kblockd.client.resuming import POLL_SECONDS, call_of, keyed, still_pending
-from kblockd.domain.outcome import ApprovalView, Finding, StageEvent
+from kblockd.domain.outcome import ApprovalView, Finding, Revocation, StageEvent
 
 T = TypeVar("T")
 
@@ -117,6 +117,10 @@ class AsyncClient:
     ) -> Decided:
         """approve or deny what was shown under these digests."""
         return await self._run(exchanges.decide(approval_id, action_sha256, presented_sha256, verdict, reason))
+
+    async def revoke(self, approval_id: str, reason: str) -> Revocation:
+        """Takes it back, pending or approved, before its use: its action cannot run any more."""
+        return await self._run(exchanges.revoke(approval_id, reason))
 
     async def read_ledger(self, from_index: int = 0, limit: int = 0, execution_id: str = "") -> Leaves:
         """Records in order."""

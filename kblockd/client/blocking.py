@@ -17,7 +17,7 @@ from kblockd.client.errors import ApprovalTimeout, CallError, Unavailable, from_
 from kblockd.client.exchanges import Exchange
 from kblockd.client.policies import PolicyAnswer, PolicyExplanation, PolicyInForce
 from kblockd.client.resuming import POLL_SECONDS, call_of, keyed, still_pending
-from kblockd.domain.outcome import ApprovalView, Finding, StageEvent
+from kblockd.domain.outcome import ApprovalView, Finding, Revocation, StageEvent
 
 T = TypeVar("T")
 
@@ -112,6 +112,10 @@ class Client:
     ) -> Decided:
         """approve or deny what was shown under these digests."""
         return self._run(exchanges.decide(approval_id, action_sha256, presented_sha256, verdict, reason))
+
+    def revoke(self, approval_id: str, reason: str) -> Revocation:
+        """Takes it back, pending or approved, before its use: its action cannot run any more."""
+        return self._run(exchanges.revoke(approval_id, reason))
 
     def read_ledger(self, from_index: int = 0, limit: int = 0, execution_id: str = "") -> Leaves:
         """Records in order."""

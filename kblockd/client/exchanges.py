@@ -14,7 +14,7 @@ from kblockd._proto.kblock.v1 import ledger_service_pb2 as ledger_pb
 from kblockd.client import messages
 from kblockd.client.answers import Answer, ConsistencyProof, Decided, Leaves, Page, Receipt, Story
 from kblockd.client.calls import Call
-from kblockd.domain.outcome import ApprovalView, Finding
+from kblockd.domain.outcome import ApprovalView, Finding, Revocation
 
 T = TypeVar("T")
 READ_SECONDS: Final = 30.0
@@ -129,6 +129,16 @@ def decide(approval_id: str, action_sha256: str, presented_sha256: str, verdict:
         return Decided(messages.read_approval(response.approval), response.approval_dsse)
 
     return Exchange(_approval("Decide"), request, approvals_pb.ApprovalServiceDecideResponse, read, effect=True)
+
+
+def revoke(approval_id: str, reason: str) -> Exchange[Revocation]:
+    """Takes an approval back before its use."""
+    request = approvals_pb.ApprovalServiceRevokeRequest(approval_id=approval_id, reason=reason)
+
+    def read(response: approvals_pb.ApprovalServiceRevokeResponse) -> Revocation:
+        return Revocation(response.approval_id, response.execution_id, response.ledger_index)
+
+    return Exchange(_approval("Revoke"), request, approvals_pb.ApprovalServiceRevokeResponse, read, effect=True)
 
 
 def read_ledger(from_index: int, limit: int, execution_id: str) -> Exchange[Leaves]:

@@ -80,8 +80,11 @@ class KblockError(Exception):
     """What a caller is told: a reason, a sentence, whether anything happened, and the next step.
 
     ``executed`` and ``consumed`` say what is known of the action at the time of the refusal, None where nobody has
-    looked; ``retryable`` means that the identical call may be repeated as it is.
+    looked; ``retryable`` means that the identical call may be repeated as it is. ``on_record``: the refusal is in the
+    ledger already, with the decision that led to it.
     """
+
+    on_record = False
 
     def __init__(
         self,

@@ -328,6 +328,7 @@ RULES: Final[Mapping[RecordType, Callable[[Read, int, Record], Changes]]] = {
 
 WITHOUT_ROWS: Final = frozenset(
     {
+        RecordType.AUTHZ_DECIDED,
         RecordType.LEASE_LOST,
         RecordType.POLICY_REFUSED,
         RecordType.STORE_RESTORED,

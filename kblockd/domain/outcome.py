@@ -88,3 +88,12 @@ class ApprovalView:
     state: str
     tenant: str
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """An approval that was taken back before its use; ``ledger_index`` is that of its record."""
+
+    approval_id: str
+    execution_id: str
+    ledger_index: int

@@ -34,8 +34,9 @@ def identifier(text: str) -> str:
 
 
 class RecordType(enum.StrEnum):
-    """Every kind of record (interfaces.md section 5)."""
+    """Every kind of record (interfaces.md section 5, and what stage 0 decides)."""
 
+    AUTHZ_DECIDED = "authz.decided"
     PROPOSED = "execution.proposed"
     APPROVAL_REQUESTED = "approval.requested"
     APPROVAL_DECIDED = "approval.decided"

@@ -52,6 +52,11 @@ def approval(approval_id: str) -> Key:
     return ("approval", approval_id)
 
 
+def policy_input(execution_id: str, digest: str) -> Key:
+    """What is kept of the input of a policy question; one about no execution has a scope of its own."""
+    return payload(execution_id or "policy_inputs", digest)
+
+
 def receipt(execution_id: str) -> Key:
     """Where the receipt stands in the ledger."""
     return ("receipt", execution_id)

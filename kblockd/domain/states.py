@@ -55,6 +55,15 @@ class ResultClass(enum.StrEnum):
     COMPENSATION_FAILED = "compensation_failed"
 
 
+BEFORE_EFFECT: Final = (ResultClass.NOT_STARTED, ResultClass.FAILED_BEFORE_SIDE_EFFECT)
+"""The classes that say that nothing happened."""
+
+
+def acted(marker: int, result_class: str) -> bool:
+    """Whether an effect may exist: something was sent, and it is not shown that nothing came of it."""
+    return bool(marker) and result_class not in BEFORE_EFFECT
+
+
 class Event(enum.StrEnum):
     """What moves an execution; each is caused by exactly one kind of record (``kblockd.domain.fold``)."""
 

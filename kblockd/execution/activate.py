@@ -18,7 +18,7 @@ from kblockd.domain.records import Record, RecordType
 from kblockd.evidence.ceremony import record_body
 from kblockd.evidence.keyring import KeyRing
 from kblockd.policy.bundle import Origin
-from kblockd.store.protocol import Append, Payload, Store
+from kblockd.store.protocol import Append, Payload, Store, Ticket
 from kblockd.upstream.model import UpstreamConfig
 
 
@@ -72,11 +72,16 @@ class Activation:
             await self._record(type_, rows.key(key.kid), body, aux=ring.keyset_envelope)
 
     async def policy(self, revision: str, engine: str, tests: int, document: bytes, origin: Origin) -> None:
-        """Before the engine swaps: what decides, and who signed it, is on record first."""
+        """Before the engine swaps: what decides, and who signed it, stands before whatever it decides.
+
+        Ordered when it returns, without a turn of the loop in between: the engine swaps at once, so that no call meets
+        a revision on record that does not answer yet. The log keeps the order, so what the revision decided is durable
+        only when this is; ``Store.get`` waits for that.
+        """
         kept = sha256_hex(document)
         body = {"revision": revision, "engine": engine, "tests": tests, "bundle_sha256": kept, **origin.to_body()}
         payload = Payload(rows.payload("policy", kept), document)
-        await self._record(RecordType.POLICY_ACTIVATED, rows.policy(), body, payload=payload)
+        await self._order(RecordType.POLICY_ACTIVATED, rows.policy(), body, payload=payload)
 
     async def policy_refused(self, revision: str, faults: int) -> None:
         """A bundle that did not replace the one in force."""
@@ -100,17 +105,33 @@ class Activation:
         payload: Payload | None = None,
         aux: bytes = b"",
     ) -> None:
+        if ticket := await self._order(type_, key, body, payload=payload, aux=aux):
+            await ticket.durable()
+
+    async def _order(
+        self,
+        type_: RecordType,
+        key: rows.Key,
+        body: Mapping[str, Any],
+        *,
+        payload: Payload | None = None,
+        aux: bytes = b"",
+    ) -> Ticket | None:
+        """None when it stands there already."""
         found = await self.store.get(key)
         if found is not None and all(found[1].get(name) == value for name, value in body.items()):
-            return
-        await self._append(type_, body, payload=payload, aux=aux)
+            return None
+        return await self._commit(type_, body, payload=payload, aux=aux)
 
-    async def _append(
-        self, type_: RecordType, body: Mapping[str, Any], *, payload: Payload | None = None, aux: bytes = b""
-    ) -> None:
-        leaf = Record(type_, rfc3339(self.clock.now()), body=body).leaf()
-        ticket = await self.store.commit([], [Append(leaf, aux)], [payload] if payload else [])
+    async def _append(self, type_: RecordType, body: Mapping[str, Any]) -> None:
+        ticket = await self._commit(type_, body)
         await ticket.durable()
+
+    async def _commit(
+        self, type_: RecordType, body: Mapping[str, Any], *, payload: Payload | None = None, aux: bytes = b""
+    ) -> Ticket:
+        leaf = Record(type_, rfc3339(self.clock.now()), body=body).leaf()
+        return await self.store.commit([], [Append(leaf, aux)], [payload] if payload else [])
 
 
 def principal_body(principal: Principal) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.contract import reveal
 from kblockd.domain.outcome import CallStatus, Outcome, StageEvent
 from kblockd.domain.records import read
-from kblockd.domain.states import ResultClass, State
+from kblockd.domain.states import ResultClass, State, acted
 from kblockd.execution.journal import NOTHING, Entry, Written
 from kblockd.execution.load import load_contract, value_of
 from kblockd.execution.parts import Parts
@@ -38,8 +38,11 @@ _SENTENCES: Final = {
     State.HELD: "an operator must resolve it; the effect may exist",
     State.EXECUTING: "still executing; repeat the identical call to wait on",
 }
+_BY_PEOPLE: Final = {
+    "APPROVAL_DENIED": "an approver denied it; nothing ran",
+    "APPROVAL_REVOKED": "its approval was revoked before it was used; nothing ran",
+}
 _UNKNOWN: Final = "sent, no valid answer; the upstream may have acted"
-_BEFORE_EFFECT: Final = (ResultClass.NOT_STARTED, ResultClass.FAILED_BEFORE_SIDE_EFFECT)
 
 
 async def outcome(
@@ -51,7 +54,6 @@ async def outcome(
     """
     state = State(row["state"])
     sealed = state in (State.SUCCEEDED, State.FAILED)
-    marked = bool(row["marker"])
     proof, receipt, missing = await _receipt(parts, row, own) if sealed and not brief else ("", b"", "")
     return Outcome(
         execution_id=row["id"],
@@ -61,7 +63,7 @@ async def outcome(
         result_class=row["result_class"],
         code=_code(row, state),
         detail=await _detail(parts, row, state, own),
-        executed=marked and row["result_class"] not in _BEFORE_EFFECT,
+        executed=acted(row["marker"], row["result_class"]),
         consumed=bool(row.get("claimed_at")),
         outcome_unknown=row["result_class"] == ResultClass.UNKNOWN_OUTCOME,
         replayed=replayed,
@@ -141,8 +143,8 @@ async def _detail(parts: Parts, row: Row, state: State, own: Written) -> str:
     """The precise code stands in front of the recorded detail (R665)."""
     if state in _SENTENCES:
         return _SENTENCES[state]
-    if state is State.REJECTED and row["code"] == "APPROVAL_DENIED":
-        return "an approver denied it; nothing ran"
+    if state is State.REJECTED and row["code"] in _BY_PEOPLE:
+        return _BY_PEOPLE[row["code"]]
     if state is State.REJECTED:
         why = await value_of(parts, row["id"], row["reasons_sha256"]) or []
         return "; ".join(f"{r['code']}: {r['message']}" for r in why)[:2000] or "denied"

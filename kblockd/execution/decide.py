@@ -19,13 +19,14 @@ from kblockd.domain.errors import (
     Aborted,
     AlreadyExists,
     FailedPrecondition,
+    KblockError,
     Reason,
     ResourceExhausted,
     Unavailable,
 )
-from kblockd.domain.records import RecordType
+from kblockd.domain.records import RecordType, identifier
 from kblockd.domain.values import value_type
-from kblockd.execution import envelopes, pins, questions
+from kblockd.execution import envelopes, pins, questions, refusals
 from kblockd.execution.action import Action, Admitted, Run
 from kblockd.execution.describe import Described, check_pin, describe
 from kblockd.execution.journal import Entry, Journal, payload
@@ -33,7 +34,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
 from kblockd.execution.replay import Existing, existing
 from kblockd.execution.stages import Stage, stage
-from kblockd.policy import entrypoints
+from kblockd.policy import entrypoints, inputs
 from kblockd.policy.engine import Decision, PolicyFailure
 from kblockd.policy.entrypoints import ALLOWING, Effect
 from kblockd.store.protocol import Absent, AtMost, Condition, Conflict, Payload, Ticket
@@ -68,11 +69,15 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     action, salt = _action(parts, admitted, described)
     document = questions.document(parts, admitted.caller, action)
     decision = await ask(parts, entrypoints.DECISION, document)
-    pins.check_policy(admitted.envelope, decision.revision)
     effect = _effect(admitted, entrypoints.decision(decision.result))
-    check_observed(parts, effect.effect, effect.observe_until)
     asked = Asked(document, decision, tuple(entrypoints.codes(effect.reasons)))
-    return await _propose(parts, admitted, action, salt, asked, effect)
+    try:
+        pins.check_policy(admitted.envelope, decision.revision)
+        check_observed(parts, effect.effect, effect.observe_until)
+        return await _propose(parts, admitted, action, salt, asked, effect)
+    except KblockError as refusal:
+        await _refused(parts, admitted, refusal, asked, effect)
+        raise
 
 
 async def ask(parts: Parts, entrypoint: str, document: dict[str, Any]) -> Decision:
@@ -114,6 +119,27 @@ def check_observed(parts: Parts, effect: str, observe_until: str) -> None:
             "Nothing was executed or consumed.",
             next_step="policy must allow the action or ask for an approval",
         )
+
+
+async def _refused(parts: Parts, admitted: Admitted, refusal: KblockError, asked: Asked, effect: Effect) -> None:
+    """Something else than the decision stood in the way; there is no execution, so the decision is kept with that."""
+    more = {
+        "effect": effect.effect,
+        "observe_until": identifier(effect.observe_until),
+        "count": effect.count,
+        "roles": list(effect.roles),
+    }
+    caller = admitted.caller
+    await refusals.of_decision(
+        parts,
+        refusal,
+        asked,
+        tenant=caller.tenant,
+        stage=Stage.DECIDE,
+        principal=caller.id,
+        method=inputs.METHOD,
+        more=more,
+    )
 
 
 def _effect(admitted: Admitted, effect: Effect) -> Effect:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from kblockd.domain.errors import Aborted, KblockError, Reason, Unavailable
-from kblockd.domain.states import ResultClass, State
+from kblockd.domain.states import BEFORE_EFFECT, ResultClass, State
 from kblockd.execution.action import Call, Run
 from kblockd.execution.admit import admit
 from kblockd.execution.classify import Classified, classify
@@ -37,7 +37,6 @@ _TRIES = 3
 _PAUSE_SECONDS = 1.0
 _RACE_SECONDS = 0.1
 LATE_ANSWER: Final = "LATE_ANSWER"
-BEFORE_EFFECT: Final = (ResultClass.NOT_STARTED, ResultClass.FAILED_BEFORE_SIDE_EFFECT)
 
 
 async def propose(parts: Parts, call: Call) -> Existing | Decided:
@@ -98,9 +97,9 @@ async def claim_effect(parts: Parts, attempt: Run) -> Claim:
             await parts.clock.sleep(_PAUSE_SECONDS)
         parts.leases.drop(attempt.action.execution_id)
         attempt = replace(attempt, fresh_describe=False)
-        if 0 < races < _TRIES:
-            # A reload is on record some moments before its engine answers: at once the same would be met again.
-            await parts.clock.sleep(_RACE_SECONDS * races)
+        if 1 < races < _TRIES:
+            # What has changed is in force at once, so one reload costs one more evaluation. More of it is waited out.
+            await parts.clock.sleep(_RACE_SECONDS)
     raise Aborted(
         Reason.CONFLICT,
         "what the action relies on changed three times while it was checked. Nothing was executed or consumed.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kblockd.domain.errors import FailedPrecondition, Reason
 from kblockd.domain.values import value_type
 from kblockd.execution import questions, refusals
-from kblockd.execution.action import Action, Run
+from kblockd.execution.action import Action
 from kblockd.execution.decide import ask
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
@@ -32,14 +32,9 @@ class Checked:
         return self.snapshot.trace
 
 
-class Unmet(FailedPrecondition):
-    """What policy says of the moment before the effect; on record already, with the decision."""
-
-
 @stage(Stage.PRECONDITIONS)
 async def preconditions(parts: Parts, snapshot: Snapshot) -> Checked:
-    """Raises ``Unmet`` (PRECONDITION_FAILED, POLICY_CHANGED), ``FailedPrecondition`` (PIN_MISMATCH, versions) or
-    ``Unavailable`` (policy)."""
+    """Raises ``FailedPrecondition`` (PRECONDITION_FAILED, POLICY_CHANGED, PIN_MISMATCH) or ``Unavailable`` (policy)."""
     preflighted = snapshot.leased.preflighted
     run = preflighted.run
     _check_version(run.action, snapshot)
@@ -56,41 +51,33 @@ async def preconditions(parts: Parts, snapshot: Snapshot) -> Checked:
     asked = Asked(document, decision, tuple(entrypoints.codes(answer.reasons)))
     if not (answer.ok and answer.stands):
         unmet = _unmet(answer, run.action.execution_id)
-        await _record(parts, run, unmet, asked)
+        await refusals.of_decision(
+            parts,
+            unmet,
+            asked,
+            tenant=run.action.tenant,
+            stage=Stage.PRECONDITIONS,
+            execution_id=run.action.execution_id,
+            attempt=run.attempt,
+        )
         raise unmet
     return Checked(snapshot, asked)
 
 
-def _unmet(answer: Preconditions, execution_id: str) -> Unmet:
+def _unmet(answer: Preconditions, execution_id: str) -> FailedPrecondition:
     why = "; ".join(f"{r.code}: {r.message}" for r in answer.reasons)[:500] or "policy gave no reason"
     if not answer.ok:
-        return Unmet(
+        return FailedPrecondition(
             Reason.PRECONDITION_FAILED,
             f"a precondition does not hold ({why}). Nothing was executed or consumed; the action stays approved.",
             next_step="repeat the identical call when it holds, or plan the action again",
             execution_id=execution_id,
         )
-    return Unmet(
+    return FailedPrecondition(
         Reason.POLICY_CHANGED,
         f"the policy in force would not decide as it did ({why}). Nothing was executed or consumed.",
         next_step="plan the action again under the policy in force",
         execution_id=execution_id,
-    )
-
-
-async def _record(parts: Parts, run: Run, unmet: Unmet, asked: Asked) -> None:
-    """A decision like every other one; nothing else keeps the snapshot that it was made over, so its input does."""
-    action = run.action
-    decided, kept = asked.on_record(parts, action.execution_id)
-    await refusals.record(
-        parts,
-        unmet.reason,
-        tenant=action.tenant,
-        execution_id=action.execution_id,
-        attempt=run.attempt,
-        stage=Stage.PRECONDITIONS,
-        more=decided,
-        payloads=kept,
     )
 
 

@@ -41,7 +41,8 @@ class Asked:
     ) -> tuple[dict[str, Any], list[Payload]]:
         """The decision as a record holds it, and its input for the same commit, where inputs are kept.
 
-        The digests name the payloads of this execution that hold parts of the input (``inputs.kept``).
+        The digests name the payloads of this execution that hold parts of the input (``inputs.kept``). Without an
+        execution nothing else holds them.
         """
         decision = self.decision
         fields = {
@@ -55,9 +56,10 @@ class Asked:
         }
         if not parts.keep_inputs:
             return fields, []
-        data = inputs.kept(self.document, snapshot=snapshot, read=read, output=output)
+        parts_elsewhere = {"snapshot": snapshot, "read": read, "output": output}
+        data = inputs.kept(self.document, **parts_elsewhere) if execution_id else inputs.whole(self.document)
         digest = sha256_hex(data)
-        return {**fields, "input_payload": digest}, [Payload(rows.payload(execution_id, digest), data)]
+        return {**fields, "input_payload": digest}, [Payload(rows.policy_input(execution_id, digest), data)]
 
 
 def unanswered(failure: PolicyFailure) -> dict[str, Any]:

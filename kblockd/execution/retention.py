@@ -71,7 +71,7 @@ class InputRetention:
                 break
             index += 1
             if digest := record.body.get("input_payload"):
-                keys.append(rows.payload(record.execution, digest))
+                keys.append(rows.policy_input(record.execution, digest))
             if index % _BATCH == 0:
                 yield keys
                 self._from, keys = index, []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, sha256_hex
@@ -13,7 +14,7 @@ from kblockd.domain.keys import caller_key as caller_key_digest
 from kblockd.domain.outcome import Finding, Outcome, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.domain.states import TERMINAL, State
-from kblockd.execution import answers, pins, pipeline, refusals
+from kblockd.execution import answers, authorizations, pins, pipeline, refusals
 from kblockd.execution.action import Call, Run
 from kblockd.execution.changes import changed
 from kblockd.execution.decide import check_deadline
@@ -24,6 +25,8 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.replay import Existing
 from kblockd.execution.resolve import resolve
 from kblockd.execution.supervisor import Handle, Supervisor, store_failed
+from kblockd.policy.engine import Decision
+from kblockd.policy.inputs import METHOD
 from kblockd.store.protocol import Payload, Row, StoreFailed
 from kblockd.telemetry.recorder import Trace
 
@@ -77,8 +80,8 @@ class Executions:
             # Once there is an execution it may have been consumed, by this call or an earlier one (R668, R669).
             raise store_failed(failure, execution_id, undecided=bool(execution_id)) from None
         except KblockError as error:
-            if error.reason in _REFUSED_ON_RECORD and not started:
-                await self.refused(principal, "/kblock.v1.ExecutionService/Execute", error)
+            if error.reason in _REFUSED_ON_RECORD and not (started or error.on_record):
+                await self.refused(principal, METHOD, error)
             raise
         finally:
             if not started:
@@ -156,6 +159,12 @@ class Executions:
             more=more,
             payloads=[Payload(rows.payload(scope, digest), said)],
         )
+
+    async def authorized(
+        self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
+    ) -> None:
+        """An answer of stage 0 on record, whatever it is."""
+        await authorizations.record(self._parts, principal, method, document, decision)
 
     async def _to_run(self, execution_id: str, envelope: Envelope, trace: Trace) -> Run | None:
         """The identical call once more: the run that its approval allows, or None when there is only to wait or read.

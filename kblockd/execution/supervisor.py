@@ -17,7 +17,7 @@ from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import Internal, KblockError, Reason, Unavailable
 from kblockd.domain.records import Record, RecordType
-from kblockd.domain.states import ResultClass, State
+from kblockd.domain.states import BEFORE_EFFECT, ResultClass, State
 from kblockd.execution import pipeline, refusals
 from kblockd.execution.action import Run
 from kblockd.execution.classify import attempt_record, classify_outcome
@@ -25,7 +25,6 @@ from kblockd.execution.journal import Entry, Journal
 from kblockd.execution.leases import Lease
 from kblockd.execution.load import load_contract
 from kblockd.execution.parts import Parts
-from kblockd.execution.preconditions import Unmet
 from kblockd.execution.preflight import BindingChanged
 from kblockd.execution.resume import journal_of, resume
 from kblockd.execution.spans import describe
@@ -193,7 +192,7 @@ class Supervisor:
                 body = {"code": str(refusal.reason), "policy_revision": "", "reasons": []}
                 ticket = await journal.commit(parts, Stage.PREFLIGHT, [Entry(RecordType.CANCELLED, body)])
                 await ticket.durable()
-            elif not isinstance(refusal, Internal | Unmet):  # the latter is on record, with the decision
+            elif not (isinstance(refusal, Internal) or refusal.on_record):
                 tenant, execution_id = journal.tenant, journal.execution_id
                 await refusals.record(
                     parts, refusal.reason, tenant=tenant, execution_id=execution_id, stage=Stage.PREFLIGHT
@@ -237,7 +236,7 @@ class Supervisor:
             journal.attempt = attempt
             result_class = classify_outcome(outcome, contract)
             entry, payloads = attempt_record(parts, execution_id, outcome, result_class, outcome.code, late=True)
-            if row["result_class"] in pipeline.BEFORE_EFFECT and result_class is ResultClass.COMPLETED_UNVERIFIED:
+            if row["result_class"] in BEFORE_EFFECT and result_class is ResultClass.COMPLETED_UNVERIFIED:
                 _log.error(
                     "a late answer contradicts the result: the effect exists", extra={"execution_id": execution_id}
                 )

@@ -66,7 +66,7 @@ class Tally:
         self.decisions[compared.change] += 1
         if compared.why is not None:
             self.missing[compared.why] += 1
-        if compared.change is Change.CHANGED:
+        if compared.change is Change.CHANGED and compared.recorded.execution:
             self.executions.add(compared.recorded.execution)
 
 

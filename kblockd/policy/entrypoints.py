@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kblockd.domain.canonical import digest
 from kblockd.domain.errors import Reason
 from kblockd.domain.records import identifier
 from kblockd.domain.values import value_type
@@ -38,6 +39,11 @@ class Authz:
     tenants: tuple[str, ...]
     agents: tuple[str, ...]
     reasons: tuple[PolicyReason, ...]
+
+    @property
+    def view_sha256(self) -> str:
+        """Stands for the rows in a record: there may be thousands of tenants."""
+        return digest({"tenants": sorted(set(self.tenants)), "agents": sorted(set(self.agents))})
 
 
 @value_type(frozen=True, slots=True)

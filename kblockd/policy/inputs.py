@@ -112,6 +112,19 @@ def kept(asked: Mapping[str, Any], *, snapshot: str = "", read: str = "", output
     return canonical({name: value for name, value in found.items() if value is not None})
 
 
+def whole(asked: Mapping[str, Any]) -> bytes:
+    """An input of which nothing is kept elsewhere: there is no execution that it is about."""
+    return canonical({"v": KEPT, "classification": RESTRICTED, "input": asked})
+
+
+def whole_again(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The input that ``whole`` kept. Raises KeyError for what it never wrote."""
+    if stored["v"] != KEPT:
+        raise KeyError(stored["v"])
+    asked: Mapping[str, Any] = stored["input"]
+    return asked
+
+
 def again(about: Mapping[str, Any], stored: Mapping[str, Any], value: Value) -> dict[str, Any]:
     """The input that ``kept`` stands for. Raises KeyError or TypeError for what ``kept`` never wrote, and what
     ``value`` raises. Whether it is the one that was asked only its digest says."""

@@ -100,7 +100,7 @@ class LoadingEngine:
         return serving is not None and (serving.revision, serving.origin) == (bundle.revision, bundle.origin)
 
     async def activate(self, bundle: Bundle, *, before_swap: BeforeSwap | None = None) -> None:
-        """Loads the bundle, awaits ``before_swap`` (the place to record the activation), swaps.
+        """Loads the bundle, awaits ``before_swap`` (the place to order the record of the activation), swaps.
 
         Whatever fails before the swap leaves the old revision in force and is raised: ``PolicyRefused`` for a bundle
         that does not load, ``PolicyFailure`` (POLICY_DOWN) after ``close``, and what ``before_swap`` raises.

@@ -18,17 +18,20 @@ from kblockd.domain.contract import ActionContract, InvalidContract, derive_inte
 from kblockd.domain.errors import KblockError
 from kblockd.domain.records import Record, RecordType
 from kblockd.policy import inputs, verdicts
-from kblockd.policy.entrypoints import DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
+from kblockd.policy.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
 from kblockd.policy.verdicts import Verdict
 from kblockd.store.protocol import Append, Key, Row
 
-_ASKED: Final = {
-    RecordType.PROPOSED: DECISION,
-    RecordType.CLAIMED: PRECONDITIONS,
-    RecordType.CALL_REFUSED: PRECONDITIONS,
-    RecordType.VERIFIED: VERIFICATION,
-    RecordType.RECOVERY_PLANNED: RECOVERY,
+_ASKED: Final[Mapping[tuple[RecordType, int | None], str]] = {
+    (RecordType.AUTHZ_DECIDED, 0): AUTHZ,
+    (RecordType.PROPOSED, 3): DECISION,
+    (RecordType.CALL_REFUSED, 3): DECISION,
+    (RecordType.CLAIMED, 9): PRECONDITIONS,
+    (RecordType.CALL_REFUSED, 8): PRECONDITIONS,
+    (RecordType.VERIFIED, 14): VERIFICATION,
+    (RecordType.RECOVERY_PLANNED, 15): RECOVERY,
 }
+"""By the stage that writes the record."""
 _SUBJECTS: Final = 64  # of neighbours in the ledger; an action's arguments may have a megabyte
 
 
@@ -71,11 +74,13 @@ class NotReplayable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A decision on record; ``at`` is RFC 3339, ``verdict`` what it said."""
+    """A decision on record; ``at`` is RFC 3339, ``verdict`` what it said. ``about``: the execution, or who called what
+    where there is none."""
 
     index: int
     at: str
     execution: str
+    about: str
     entrypoint: str
     revision: str
     decision_id: str
@@ -105,18 +110,19 @@ def decisions(ledger: Reader) -> Iterator[Recorded]:
     while stored is not None:
         following = ledger.leaf(index + 1)
         record = records.read(stored.leaf)
-        if record.type in _ASKED and record.body.get("decision_id"):
-            yield _recorded(index, record, following)
+        entrypoint = _ASKED.get((record.type, record.stage))
+        if entrypoint and record.body.get("decision_id"):
+            yield _recorded(index, record, entrypoint, following)
         index, stored = index + 1, following
 
 
-def _recorded(index: int, record: Record, following: Append | None) -> Recorded:
+def _recorded(index: int, record: Record, entrypoint: str, following: Append | None) -> Recorded:
     body = record.body
-    entrypoint = _ASKED[record.type]
     return Recorded(
         index,
         record.at,
         record.execution,
+        record.execution or f"{body['principal']} {body['method']}",
         entrypoint,
         body["policy_revision"],
         body["decision_id"],
@@ -127,7 +133,9 @@ def _recorded(index: int, record: Record, following: Append | None) -> Recorded:
 
 
 def _request(proposed: Record, following: Append | None) -> Mapping[str, Any]:
-    """What an approval takes: in the record after the proposal, of the same commit."""
+    """What an approval takes: in the record after the proposal, of the same commit, or in that of the refusal."""
+    if proposed.type is RecordType.CALL_REFUSED:
+        return proposed.body
     if proposed.body.get("effect") != "require_approval" or following is None:
         return {}
     record = records.read(following.leaf)
@@ -146,17 +154,25 @@ class Inputs:
         """The input whose digest is on record; raises ``NotReplayable``."""
         if not recorded.input_payload:
             raise NotReplayable(Why.INPUT_NOT_KEPT)
-        kept = self._ledger.raw(rows.payload(recorded.execution, recorded.input_payload))
+        kept = self._ledger.raw(rows.policy_input(recorded.execution, recorded.input_payload))
         if kept is None:
             raise NotReplayable(Why.INPUT_ERASED)
         try:
-            subject = self._subject(recorded.execution)
-            document = inputs.again(subject.about, reparse(kept), lambda digest: self._value(recorded, digest))
-            body = canonical(document)
+            question = self._put_together(recorded, reparse(kept))
+            body = canonical(question.document)
         except (KeyError, TypeError, ValueError, InvalidContract, KblockError):
             raise NotReplayable(Why.INPUT_DIFFERS) from None
         if sha256_hex(body) != recorded.input_sha256:
             raise NotReplayable(Why.INPUT_DIFFERS)
+        return question
+
+    def _put_together(self, recorded: Recorded, stored: Mapping[str, Any]) -> Question:
+        if not recorded.execution:
+            document = inputs.whole_again(stored)
+            contract = document["contract"]
+            return Question(document, contract is not None and parse(contract).requires_approval)
+        subject = self._subject(recorded.execution)
+        document = inputs.again(subject.about, stored, lambda digest: self._value(recorded, digest))
         return Question(document, subject.past_return)
 
     def _read_subject(self, execution: str) -> _Subject:

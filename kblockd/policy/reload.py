@@ -20,9 +20,11 @@ OnActivated = Callable[[Bundle], Awaitable[None]]
 
 
 class BundleWatch:
-    """``on_activated`` is awaited before the swap, so that the activation is on record before it decides anything;
-    when it raises, nothing is swapped. ``on_refused`` is awaited once for each content that was refused. A refusal that
-    the machine was the reason of is tried again, with growing pauses, without another word."""
+    """``on_activated`` is awaited before the swap, so that the activation stands before anything that it decides;
+    when it raises, nothing is swapped. It only orders the record: until the swap no call can be consumed.
+    ``on_in_force`` is awaited after the swap, for what takes longer. ``on_refused`` is awaited once for each content
+    that was refused. A refusal that the machine was the reason of is tried again, with growing pauses, without another
+    word."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class BundleWatch:
         *,
         interval_seconds: float,
         on_activated: OnActivated,
+        on_in_force: OnActivated,
         on_refused: OnRefused,
     ) -> None:
         self._engine = engine
@@ -39,6 +42,7 @@ class BundleWatch:
         self._clock = clock
         self._interval = interval_seconds
         self._on_activated = on_activated
+        self._on_in_force = on_in_force
         self._refusals = Refusals(on_refused)
         self._lock = asyncio.Lock()
         self._settled = self._seen = ""
@@ -66,6 +70,7 @@ class BundleWatch:
                 bundle = await self._engine.prepare(self._path)
                 if not self._engine.is_in_force(bundle):
                     await self._engine.activate(bundle, before_swap=self._on_activated)
+                    await self._on_in_force(bundle)
             except PolicyRefused as refused:
                 await self._refused(refused, mark)
                 return False

@@ -126,7 +126,7 @@ class StandingFile:
                 await self._write(ended=self._standing.begun)
 
     async def activated(self, revision: str, since: str, signer: str) -> None:
-        """To be awaited when the activation is on record."""
+        """To be awaited once the revision decides."""
         seen = _told()
         old = self._before
         by = old.by if old and (old.revision, old.since) == (revision, since) else seen.by

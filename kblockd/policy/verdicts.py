@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from kblockd.domain.records import identifier
 from kblockd.policy import entrypoints
 from kblockd.policy.engine import PolicyFailure
+
+_SHOWN: Final = 16
+"""Of the 64 digits of a digest: enough to tell two apart, and to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,9 @@ def of(entrypoint: str, result: Mapping[str, Any], *, past_return: bool) -> Verd
     """From a checked result, as code lets it stand (``entrypoints.bounded``)."""
     said: dict[str, Any]
     match entrypoint:
+        case entrypoints.AUTHZ:
+            answer = entrypoints.authz(result)
+            said = _authz(answer.allow, answer.view_sha256)
         case entrypoints.DECISION:
             effect = entrypoints.bounded(entrypoints.decision(result), past_return=past_return)
             said = _effect(effect.effect, effect.count, effect.roles, effect.observe_until)
@@ -49,6 +56,8 @@ def on_record(entrypoint: str, body: Mapping[str, Any], approval: Mapping[str, A
     """From the body of a decision's record; ``approval`` is that of the request beside it, where there is one."""
     said: dict[str, Any]
     match entrypoint:
+        case entrypoints.AUTHZ:
+            said = _authz(body["allow"], body["view_sha256"])
         case entrypoints.DECISION:
             said = _effect(body["effect"], approval.get("count", 0), approval.get("roles", ()), body["observe_until"])
         case entrypoints.PRECONDITIONS:
@@ -61,10 +70,15 @@ def on_record(entrypoint: str, body: Mapping[str, Any], approval: Mapping[str, A
     return Verdict(said, tuple(body.get("reasons", ())))
 
 
+def _authz(allow: bool, view_sha256: str) -> dict[str, Any]:
+    """A denial shows no rows whatever it names."""
+    return {"allow": allow, "view": view_sha256[:_SHOWN]} if allow else {"allow": allow}
+
+
 def _effect(effect: str, count: int, roles: Sequence[str], observe_until: str) -> dict[str, Any]:
     if effect == "require_approval":
         return {"effect": effect, "count": count, "roles": sorted(roles)}
-    return {"effect": effect, "observe_until": observe_until} if effect == "observe" else {"effect": effect}
+    return {"effect": effect, "observe_until": identifier(observe_until)} if effect == "observe" else {"effect": effect}
 
 
 def _preconditions(refusal: str) -> dict[str, Any]:

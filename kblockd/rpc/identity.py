@@ -1,13 +1,16 @@
 """Stage 0: who calls, and whether that principal may call the method at all.
 
 The principal comes from the listener that the call came in by, never from the request (R010, R011, APR-08). The
-policy is asked once for each principal, method and revision; what it answers is remembered (design section 5).
+policy is asked once for each principal, method and revision, however many call at once; what it answers is recorded,
+then remembered (design section 5).
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,7 +18,7 @@ from typing import Any, Final, Protocol
 from kblockd.domain.clock import Clock, rfc3339
 from kblockd.domain.errors import KblockError, PermissionDenied, Reason
 from kblockd.domain.principal import Principal, View
-from kblockd.policy.engine import PolicyEngine, PolicyFailure
+from kblockd.policy.engine import Decision, PolicyEngine, PolicyFailure
 from kblockd.policy.entrypoints import AUTHZ, Authz, authz
 from kblockd.rpc.status import policy_unavailable
 from kblockd.telemetry.recorder import Trace
@@ -50,6 +53,7 @@ class LoopbackListener:
 
 
 Listener = UnixListener | LoopbackListener
+_Key = tuple[Principal, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,14 @@ class Caller:
     trace: Trace
 
 
-class Refusals(Protocol):
-    """Where a refusal is recorded (``kblockd.execution.service.Executions``)."""
+class OnRecord(Protocol):
+    """Where stage 0 leaves its traces (``kblockd.execution.service.Executions``)."""
+
+    async def authorized(
+        self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
+    ) -> None:
+        """Records authz.decided."""
+        ...
 
     async def refused(self, principal: Principal, method: str, error: KblockError) -> None:
         """Records call.refused."""
@@ -72,11 +82,12 @@ class Refusals(Protocol):
 class Authorizer:
     """Asks ``kblock/authz/result``; deny and failure are both refusals, with different reasons."""
 
-    def __init__(self, engine: PolicyEngine, refusals: Refusals, clock: Clock) -> None:
+    def __init__(self, engine: PolicyEngine, record: OnRecord, clock: Clock) -> None:
         self._engine = engine
-        self._refusals = refusals
+        self._record = record
         self._clock = clock
-        self._remembered: OrderedDict[tuple[Principal, str, str], Authz] = OrderedDict()
+        self._remembered: OrderedDict[_Key, Authz] = OrderedDict()
+        self._asking: dict[_Key, asyncio.Task[Authz]] = {}
 
     async def authorize(self, principal: Principal, method: str) -> View:
         """The filter for rows; raises ``PermissionDenied`` (recorded) or ``Unavailable`` with the policy's reason."""
@@ -89,7 +100,7 @@ class Authorizer:
             f"the policy does not let {principal.id} call {method} ({codes}). Nothing was executed or consumed.",
             next_step="use a principal that may, or ask the operator to change kblock.authz",
         )
-        await self._refusals.refused(principal, method, error)
+        await self._record.refused(principal, method, error)
         raise error
 
     async def _answer(self, principal: Principal, method: str) -> Authz:
@@ -98,10 +109,24 @@ class Authorizer:
         if status.ready and (known := self._remembered.get(key)) is not None:
             self._remembered.move_to_end(key)
             return known
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.ensure_future(self._ask(principal, method))
+            asking.add_done_callback(lambda ended: self._ended(key, ended))
+        return await asyncio.shield(asking)  # a caller that goes away takes nobody's answer with it
+
+    def _ended(self, key: _Key, ended: asyncio.Task[Authz]) -> None:
+        del self._asking[key]
+        if not ended.cancelled():
+            ended.exception()  # whoever still waits raises it
+
+    async def _ask(self, principal: Principal, method: str) -> Authz:
+        document = self._document(principal, method)
         try:
-            decision = await self._engine.evaluate(AUTHZ, self._document(principal, method))
+            decision = await self._engine.evaluate(AUTHZ, document)
         except PolicyFailure as failure:
             raise policy_unavailable(failure) from failure
+        await self._record.authorized(principal, method, document, decision)
         answer = authz(decision.result)
         self._remembered[(principal, method, decision.revision)] = answer
         while len(self._remembered) > MAX_REMEMBERED:

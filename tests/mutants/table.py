@@ -82,7 +82,8 @@ MUTANTS: Final = (
         f"{_JUMPS}::test_lse_01_a_lease_ends_by_itself_and_nothing_is_sent_under_it[10.mark_sent:before]",
     ),
     Mutant(
-        # Three nets under one another: the approval's version, the execution's, and the fold's own check.
+        # Four nets under one another: the approval's version, the execution's, the fold's own check, and the table of
+        # transitions.
         "approval condition removed",
         (
             Edit(
@@ -100,8 +101,19 @@ MUTANTS: Final = (
                 '        check(approval["state"] == "approved", record, f"the approval is {approval[\'state\']}")\n',
                 "",
             ),
+            Edit(
+                "kblockd/domain/states.py",
+                "    **{_at(state): {} for state in sorted(TERMINAL)},\n",
+                "    **{_at(state): {Event.CLAIMED: _CLAIMED} for state in sorted(TERMINAL)},\n",
+            ),
         ),
         f"{_RACES}[approval-revoked-09.consume:ordering]",
+    ),
+    Mutant(
+        "revocation on no condition",
+        (Edit("kblockd/approvals/asked.py", "store.commit(self.conditions, records,", "store.commit((), records,"),),
+        "tests/integration/races/test_revocations.py::test_r036_disabled_meanwhile[revoke]",
+        soak=True,
     ),
     Mutant(
         "approval's time not looked at again",

@@ -29,8 +29,9 @@ OnActivated = Callable[[Passed], Awaitable[None]]
 
 
 class RemoteWatch:
-    """``on_activated`` is awaited before the revision decides anything; when it raises, the next look tries again.
-    ``on_refused`` is awaited once for each revision that may not come into force."""
+    """``on_activated`` is awaited before the revision decides anything, and only orders the record; when it raises, the
+    next look tries again. ``on_in_force`` is awaited once it does. ``on_refused`` is awaited once for each revision
+    that may not come into force."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class RemoteWatch:
         *,
         interval_seconds: float,
         on_activated: OnActivated,
+        on_in_force: OnActivated,
         on_refused: OnRefused,
     ) -> None:
         self._engine = engine
@@ -47,6 +49,7 @@ class RemoteWatch:
         self._clock = clock
         self._interval = interval_seconds
         self._on_activated = on_activated
+        self._on_in_force = on_in_force
         self._refusals = Refusals(on_refused)
         self._lock = asyncio.Lock()
 
@@ -96,6 +99,7 @@ class RemoteWatch:
             raise
         await self._on_activated(revision)
         self._engine.put_in_force(revision.revision)
+        await self._on_in_force(revision)
 
     async def _passed(self) -> Mapping[str, Passed]:
         """What the file says now. One that cannot be read passes nothing: it may be how a revision was retired."""

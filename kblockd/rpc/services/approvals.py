@@ -11,7 +11,7 @@ _STATES = frozenset({"pending", "approved", "denied", "expired", "revoked", "use
 
 
 class ApprovalService:
-    """The approver is always the authenticated caller (APR-08)."""
+    """The approver, and whoever revokes, is always the authenticated caller (APR-08)."""
 
     def __init__(self, approvals: Approvals) -> None:
         self._approvals = approvals
@@ -46,3 +46,17 @@ class ApprovalService:
             reason=convert.reason("reason", request.reason, required=False),
         )
         return pb.ApprovalServiceDecideResponse(approval=answers.approval(view), approval_dsse=signed)
+
+    async def Revoke(
+        self, caller: Caller, request: pb.ApprovalServiceRevokeRequest
+    ) -> pb.ApprovalServiceRevokeResponse:
+        """Before the use; without digests, for it agrees to nothing."""
+        revoked = await self._approvals.revoke(
+            caller.principal,
+            caller.view,
+            convert.identifier("approval_id", request.approval_id),
+            reason=convert.reason("reason", request.reason, required=True),
+        )
+        return pb.ApprovalServiceRevokeResponse(
+            approval_id=revoked.approval_id, execution_id=revoked.execution_id, ledger_index=revoked.ledger_index
+        )

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import KblockError
-from kblockd.domain.outcome import ApprovalView, Finding, Outcome, StageEvent
+from kblockd.domain.outcome import ApprovalView, Finding, Outcome, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.policy.engine import Decision, PolicyStatus
 from kblockd.policy.explain import Explanation
@@ -46,6 +46,12 @@ class Executions(Protocol):
         """Closes a held execution."""
         ...
 
+    async def authorized(
+        self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
+    ) -> None:
+        """Records authz.decided."""
+        ...
+
     async def refused(self, principal: Principal, method: str, error: KblockError) -> None:
         """Records call.refused."""
         ...
@@ -74,6 +80,10 @@ class Approvals(Protocol):
         reason: str,
     ) -> tuple[ApprovalView, bytes]:
         """The approval afterwards, and the signed decision."""
+        ...
+
+    async def revoke(self, principal: Principal, view: View, approval_id: str, *, reason: str) -> Revocation:
+        """What was taken back, before its use."""
         ...
 
 

@@ -127,6 +127,7 @@ class Watched:
             RealClock(),
             interval_seconds=0.05,
             on_activated=self._activate,
+            on_in_force=self._decides,
             on_refused=self._refuse,
         )
 
@@ -145,6 +146,9 @@ class Watched:
         if self.failures:
             raise self.failures.pop()
         self.activated.append(revision.revision)
+
+    async def _decides(self, revision: Passed) -> None:
+        assert self.activated[-1] == self.engine.status().revision == revision.revision
 
     async def _refuse(self, error: PolicyRefused) -> None:
         self.refused.append(error)

@@ -29,6 +29,7 @@ async def watched(kind: Kind, tmp_path: Path) -> AsyncIterator[Watched]:
 async def test_first_load_is_an_activation(watched: Watched) -> None:
     revision = watched.engine.status().revision
     assert watched.activated == [(revision, "")]
+    assert watched.in_force == [(revision, revision)]
 
 
 async def test_unchanged_folder_is_left_alone(watched: Watched) -> None:
@@ -48,6 +49,7 @@ async def test_change_is_activated_once_it_is_settled(watched: Watched) -> None:
     assert watched.activated[1:] == [(new, old)]
     await watched.clock.tick()
     assert len(watched.activated) == 2
+    assert watched.in_force[1:] == [(new, new)]
 
 
 async def test_pol_05_broken_change_is_refused_once_and_the_old_one_stays(watched: Watched) -> None:

@@ -22,6 +22,7 @@ class Watched:
         self.engine = kind.engine(reader=reader)
         self.activated: list[tuple[str, str]] = []
         self.signers: list[str] = []
+        self.in_force: list[tuple[str, str]] = []
         self.refused: list[PolicyRefused] = []
         self.failures: list[Exception] = []
         self.watch = BundleWatch(
@@ -30,6 +31,7 @@ class Watched:
             self.clock,
             interval_seconds=2.0,
             on_activated=self._activate,
+            on_in_force=self._decides,
             on_refused=self._refuse,
         )
 
@@ -56,6 +58,9 @@ class Watched:
             raise self.failures.pop()
         self.activated.append((bundle.revision, self.engine.status().revision))
         self.signers.append(bundle.origin.signer)
+
+    async def _decides(self, bundle: Bundle) -> None:
+        self.in_force.append((bundle.revision, self.engine.status().revision))
 
     async def _refuse(self, error: PolicyRefused) -> None:
         self.refused.append(error)

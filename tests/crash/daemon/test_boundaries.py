@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import pytest
 
+from kblockd.client import Denied
+from kblockd.client.errors import FailedPrecondition
 from tests.crash.daemon.story import Story, World
+from tests.harness import approve, revoke
+from tests.integration.pipeline.local import ask
 
 BOUNDARY = ("before", "after")
 COMMIT = ("written", "flushed", "headed")
@@ -97,6 +101,39 @@ def test_idm_18_a_kill_while_another_attempt_is_under_way(world: World, failpoin
         assert story.answered is not None
         events = agent.get(execution_id=story.answered.execution_id).events
     assert sum(event.record_type == "execution.sent" for event in events) >= 2
+
+
+@pytest.mark.parametrize("point", [*points("04.await_approval", COMMIT), *points("04.await_approval", COMMIT, 2), ""])
+def test_r108_a_kill_around_a_revocation(world: World, point: str) -> None:
+    """R108: pending, approved, or acknowledged already (without a point): once it is on disk it stays, it is there
+    once, and the action never runs."""
+    world.site.start(point)
+    world.keep_checkpoint()
+    story = Story.new(world)
+    approval_id = ask(world.site, story.call).approval_id
+    if not point or point.endswith("@2"):
+        approve(world.site, approval_id)
+    answered = revoke(world.site, approval_id)
+    assert (answered.reason if answered else "") == ("NETWORK_ERROR" if point else "")
+    if point:
+        assert world.site.wait_dead() == -9
+    else:
+        world.site.kill()
+    world.site.start()
+    again = revoke(world.site, approval_id)
+    if again is not None or ":written" not in point:  # what is flushed is there, and so is what was acknowledged
+        assert isinstance(again, FailedPrecondition), again
+        assert (again.reason, again.consumed) == ("APPROVAL_NOT_VALID", False)
+    with world.site.client() as agent, world.site.client("lead") as lead:
+        answer = agent.execute(story.call)
+        assert lead.approval(approval_id).state == "revoked"
+        events = agent.get(execution_id=answer.execution_id).events
+    assert isinstance(answer, Denied), answer
+    assert (answer.state, answer.code, answer.consumed) == ("rejected", "APPROVAL_REVOKED", False)
+    assert [event.record_type for event in events][-2:] == ["approval.revoked", "execution.rejected"]
+    assert sum(event.record_type == "approval.revoked" for event in events) == 1
+    assert world.effects(story.order) == []
+    world.check_ledger()
 
 
 def _survives(world: World, story: Story) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kblockd.approvals.service import Approvals
+from kblockd.approvals.asked import state_at
 from kblockd.client import Answer, AsyncClient, Call
 from kblockd.client.answers import Completed, Denied, Held
 from kblockd.client.errors import AlreadyExists
@@ -165,7 +165,7 @@ ACTION: Any = SimpleNamespace(execution_id="exe_1", not_after=rfc3339(END), limi
 WAITING = {"state": "pending", "not_after": rfc3339(END)}
 LATER = END + dt.timedelta(days=1)
 JUDGES: dict[str, Callable[[Any], bool]] = {
-    "approval": lambda parts: Approvals._state(parts, WAITING) == "expired",
+    "approval": lambda parts: state_at(WAITING, parts.clock.now()) == "expired",
     "action": lambda parts: refuses(check_clock, parts, ACTION, again=False),
     "deadline": lambda parts: refuses(check_deadline, parts, END),
     "observe-window": lambda parts: refuses(check_observed, parts, "observe", rfc3339(END)),

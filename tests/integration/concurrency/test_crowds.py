@@ -205,6 +205,34 @@ def test_apr_14_many_decisions_on_one_request(crowd: Crowd) -> None:
     assert len(crowd.effects(order)) == (1 if won == ["approved"] else 0)
 
 
+def test_r108_many_revocations_while_the_action_is_run(crowd: Crowd) -> None:
+    """R108, R111: the approval is taken back once or used once, never both, and everybody is told which."""
+    for order in (crowd.order() for _ in range(4)):
+        one = _approved(crowd, call(order, f"key-{order}"))
+        with crowd.site.client() as agent, crowd.site.client("lead") as lead, ThreadPoolExecutor(12) as threads:
+            approval_id = agent.get(caller_key=f"key-{order}").answer.approval_id
+
+            def revoke(approval_id: str) -> str:
+                try:
+                    lead.revoke(approval_id, "not any more")
+                except (Aborted, FailedPrecondition) as error:
+                    return "used" if error.consumed else "not used"
+                return "revoked"
+
+            running = [threads.submit(agent.execute, one) for _ in range(4)]
+            said = Counter(threads.map(revoke, [approval_id] * 8))
+            told = [run.exception() or run.result() for run in running]
+            answer = agent.execute(one)
+        assert said["revoked"] <= 1
+        if said["revoked"]:
+            assert isinstance(answer, Denied)
+            assert (said["used"], crowd.effects(order)) == (0, [])
+            assert all(isinstance(one, Denied | FailedPrecondition) for one in told), told
+        else:
+            assert isinstance(answer, Completed)
+            assert (said["used"], len(crowd.effects(order))) == (8, 1)
+
+
 def test_many_findings_on_one_hold(crowd: Crowd) -> None:
     """R501: operators resolve at one moment; one finding is recorded, and the RESULT says what it says."""
     order = crowd.order()

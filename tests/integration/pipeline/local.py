@@ -32,6 +32,7 @@ PEOPLE = [
     ("chief", "person:chief", ["finance"]),
     ("deputy", "person:lead", ["finance"]),  # another account of the lead
     ("colleague", "team:support-bot", ["finance"]),  # the requester's own team
+    ("counsel", "person:counsel", ["legal"]),  # approves, but nothing that these tests ask for
     ("insider", "team:support-bot", ["operator"]),
 ]
 PATIENT_BREAKER = {"breaker": {"failures": 1000, "open_seconds": 1}}
@@ -260,8 +261,15 @@ def since(site: LocalSite, index: int) -> list[dict[str, Any]]:
 
 
 def news(site: LocalSite, index: int) -> list[dict[str, Any]]:
-    """As ``since``, without what an earlier test may still leave behind: answers to calls that it abandoned."""
-    return [r for r in since(site, index) if not (r["type"] == "attempt.outcome" and r["body"]["late"])]
+    """As ``since``, without what depends on the tests before: answers to calls that they abandoned, and what stage 0
+    decides the first time that somebody calls a method."""
+    return [r for r in since(site, index) if not _depends_on_others(r)]
+
+
+def _depends_on_others(record: dict[str, Any]) -> bool:
+    if record["type"] == "attempt.outcome":
+        return bool(record["body"]["late"])
+    return bool(record["type"] == "authz.decided")
 
 
 def size(site: LocalSite) -> int:

@@ -266,6 +266,9 @@ def test_apr_04_apr_10_apr_12_what_has_expired_is_over(hasty: LocalSite, pay: Pa
         with pytest.raises(FailedPrecondition) as late:
             approve(hasty, undecided.approval_id)
         assert (late.value.reason, "expired" in str(late.value)) == ("APPROVAL_NOT_VALID", True)
+        for over in (undecided, decided):
+            with pytest.raises(FailedPrecondition, match="expired"):
+                lead.revoke(over.approval_id, "too late")
         assert lead.approvals(["pending", "approved"]).items == ()
     with hasty.client() as agent:
         for key, target in (("w", waiting), ("a", allowed)):
@@ -274,6 +277,8 @@ def test_apr_04_apr_10_apr_12_what_has_expired_is_over(hasty: LocalSite, pay: Pa
             assert (answer.state, answer.code, answer.consumed) == ("expired", "TASK_EXPIRED", False)
         assert agent.get(execution_id=decided.execution_id).answer.state == "expired"
     assert effects(pay, waiting) + effects(pay, allowed) == []
+    for over in (undecided, decided):
+        assert "approval.revoked" not in types(hasty, over.execution_id)
     assert types(hasty, decided.execution_id)[-1] == "execution.expired"
 
 

@@ -3,6 +3,7 @@ nothing. The first word of the order id makes the rules of this site misbehave a
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import os
 import shutil
@@ -15,8 +16,12 @@ import pytest
 
 from kblockd.client.answers import Completed, Held
 from kblockd.client.errors import CallError, Unavailable
+from kblockd.domain.canonical import digest
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import TargetPin
+from kblockd.execution.stages import Stage
+from kblockd.policy.recorded import Inputs, decisions
+from kblockd.store.database import look
 from tests.harness import ROOT, approve, refund, refund_contract
 from tests.integration.pipeline.local import (
     LONG_LEASE,
@@ -361,7 +366,7 @@ def test_r115_an_observe_window_ends(own: LocalSite, pay: PaymentsServer, policy
     _without_tests(policy)
     assert own.run(own.daemon.policy.reload()) is True
     within, stuck, after = order(), order(), order()
-    waits = _stuck(stuck)
+    waits, before = _stuck(stuck), size(own)
     with own.client() as agent:
         done = agent.execute(_watched(within))
         assert isinstance(done, Completed)
@@ -377,7 +382,43 @@ def test_r115_an_observe_window_ends(own: LocalSite, pay: PaymentsServer, policy
         with pytest.raises(CallError) as nothing:
             agent.get(caller_key=after)
         assert nothing.value.reason == "NOT_FOUND"
+    body_ = _refused_decision(own, before, reason="OBSERVE_ENDED", effect="observe")
+    assert body_["observe_until"] == rfc3339(ends)
     assert [len(effects(pay, target)) for target in (within, stuck, after)] == [1, 0, 0]
+
+
+def test_a_decision_under_another_revision_than_the_pinned_one_is_on_record(
+    own: LocalSite, pay: PaymentsServer
+) -> None:
+    """R109: every decision is, also one that nothing came of: once, with its input."""
+    before, mine = size(own), order()
+    call = refund(mine, key=mine)
+    pinned = dataclasses.replace(call, envelope=dataclasses.replace(call.envelope, policy_revision="f" * 64))
+    with own.client() as agent, pytest.raises(CallError) as caught:
+        agent.execute(pinned)
+    assert caught.value.reason == "PIN_MISMATCH"
+    body_ = _refused_decision(own, before, reason="PIN_MISMATCH", effect="require_approval")
+    assert (body_["count"], body_["roles"]) == (1, ["finance"])
+    assert effects(pay, mine) == []
+
+
+def _refused_decision(site: LocalSite, index: int, *, reason: str, effect: str) -> dict[str, Any]:
+    """The body of the one refusal of stage 3 since then, which rides along with what is written next; its decision
+    can be asked again."""
+
+    def refusals() -> list[dict[str, Any]]:
+        return [r for r in news(site, index) if r["type"] == "call.refused" and r["stage"] in (None, Stage.DECIDE)]
+
+    until(lambda: len(refusals()) > 0)
+    [refused] = refusals()
+    found: dict[str, Any] = refused["body"]
+    assert (refused["stage"], refused["execution"]) == (Stage.DECIDE, "")
+    assert (found["reason"], found["effect"]) == (reason, effect)
+    assert found["policy_revision"] == site.daemon.parts.engine.status().revision
+    with look(site.data / "store") as view:
+        [decision] = [one for one in decisions(view) if one.decision_id == found["decision_id"]]
+        assert digest(Inputs(view).question(decision).document) == found["input_sha256"]
+    return found
 
 
 def _watched(order_id: str) -> Any:

@@ -21,11 +21,12 @@ from kblockd.store.database import look
 from tests.contract.policy.support import opa_binary
 from tests.harness import approve
 from tests.integration.pipeline.limits import limited, policy, refunds
-from tests.integration.pipeline.local import LocalSite, order, refund_in, since
+from tests.integration.pipeline.local import LocalSite, news, order, refund_in, size
 
 CENTS = range(1, 1001)
+CALLERS = 1  # stage 0 decides once that the agent may call Execute
 LIMIT = 200  # cents: what is within it ran at once, the rest waits for an approval
-DECISION, PRECONDITIONS = "kblock/decision/result", "kblock/preconditions/result"
+AUTHZ, DECISION, PRECONDITIONS = "kblock/authz/result", "kblock/decision/result", "kblock/preconditions/result"
 ALLOWED = {"effect": "allow", "reasons": ["WITHIN"]}
 ASKED_FOR = {"effect": "require_approval", "count": 1, "roles": ["finance"], "reasons": ["ABOVE"]}
 
@@ -84,7 +85,7 @@ def test_pol_12_of_a_thousand_executions_exactly_those_that_a_changed_threshold_
         assert all((row["old"], row["new"]) == (was, will) for row in changed)
     assert report["decisions"] == {
         "changed": len(decided) + len(checked),
-        "unchanged": len(CENTS) + LIMIT - len(decided) - len(checked),
+        "unchanged": CALLERS + len(CENTS) + LIMIT - len(decided) - len(checked),
         "other_reasons": 0,
         "not_replayable": 0,
     }
@@ -100,7 +101,12 @@ def test_pol_12_every_input_gives_its_digest_and_other_reasons_alone_change_noth
     file.write_text(file.read_text().replace('"ABOVE"', '"TOO_HIGH"'))
     result = run(site, "recorded", renamed, "--json")
     assert result.exit_code == 0
-    assert found(result)["decisions"] == {"changed": 0, "other_reasons": 800, "unchanged": 400, "not_replayable": 0}
+    assert found(result)["decisions"] == {
+        "changed": 0,
+        "other_reasons": 800,
+        "unchanged": 400 + CALLERS,
+        "not_replayable": 0,
+    }
 
 
 def test_a_change_is_a_line_with_execution_entry_point_answers_and_reasons(thousand: Ledger, tmp_path: Path) -> None:
@@ -165,6 +171,25 @@ def test_an_approved_action_still_goes_on_where_its_decision_did_not_change(
     ]
 
 
+def test_who_may_call_what_is_replayed_too(brief: tuple[LocalSite, str, str], tmp_path: Path) -> None:
+    """A rule of stage 0 that shuts somebody out is seen before anyone deploys it: principal and method are named."""
+    site, _, _ = brief
+    new = policy(tmp_path / "new", 2.0)
+    file = new / "authz.rego"
+    text = file.read_text()
+    assert "/kblock.v1.ApprovalService/Decide" in text
+    file.write_text(text.replace("/kblock.v1.ApprovalService/Decide", "/kblock.v1.ApprovalService/Elsewhere"))
+    result = run(site, "recorded", new, "--json")
+    assert result.exit_code == 6
+    report = found(result)
+    assert report["executions"] == []
+    [changed] = report["changed"]
+    assert changed["about"] == "local:lead /kblock.v1.ApprovalService/Decide"
+    assert (changed["entrypoint"], changed["execution_id"]) == (AUTHZ, "")
+    assert changed["old"].pop("view")
+    assert (changed["old"]["allow"], changed["new"]["allow"]) == (True, False)
+
+
 def test_a_backup_is_replayed_like_the_ledger(brief: tuple[LocalSite, str, str], tmp_path: Path) -> None:
     """Where there is no store, that is said."""
     site, ran, _ = brief
@@ -203,20 +228,25 @@ def test_what_retention_erased_is_said_to_be_not_replayable_and_nothing_else_is_
     parts = site.daemon.parts
     days = site.daemon.configuration.policy.input_retention_days
     assert site.run(InputRetention(parts.store, parts.clock, days).erase()) == 0
-    before = parts.store.size()
+    before = size(site)
     with look(site.data / "store") as view:
-        last = max(decisions(view), key=lambda one: one.index)
-        assert view.raw(rows.payload(last.execution, last.input_payload)) is not None
-    assert site.run(InputRetention(parts.store, Later(parts.clock, days), days).erase()) == 4
-    [pruned] = since(site, before)
-    assert (pruned["type"], pruned["body"]["what"], pruned["body"]["count"]) == (RecordType.STORE_PRUNED, WHAT, 4)
+        made = list(decisions(view))
+        assert all(view.raw(rows.policy_input(one.execution, one.input_payload)) is not None for one in made)
+    of_executions = [one for one in made if one.execution]
+    assert (len(of_executions), {one.entrypoint for one in made if not one.execution}) == (4, {AUTHZ})
+    assert site.run(InputRetention(parts.store, Later(parts.clock, days), days).erase()) == len(made)
+    with look(site.data / "store") as view:
+        assert [view.raw(rows.policy_input(one.execution, one.input_payload)) for one in made] == [None] * len(made)
+    [pruned] = news(site, before)
+    counted = (pruned["type"], pruned["body"]["what"], pruned["body"]["count"])
+    assert counted == (RecordType.STORE_PRUNED, WHAT, len(made))
     assert pruned["body"]["before_index"] == before
 
     result = run(site, "recorded", policy(tmp_path / "new", 0.5), "--json")
     assert result.exit_code == 3
     report = found(result)
-    assert (report["changed"], report["missing"]) == ([], {"INPUT_ERASED": 4})
-    assert report["decisions"]["not_replayable"] == 4
+    assert (report["changed"], report["missing"]) == ([], {"INPUT_ERASED": len(made)})
+    assert report["decisions"]["not_replayable"] == len(made)
     assert "verified" in site.command("ledger", "verify", "--config", str(site.config))
     with site.client() as agent:
         assert isinstance(agent.get(execution_id=approved).answer, Completed)
@@ -231,9 +261,9 @@ def test_with_no_retention_no_input_is_kept(tmp_path: Path) -> None:
             kept = [value for _, value in view.encoded(("payload", ran)) if b"kept-input" in value]
             recorded = list(decisions(view))
     assert result.exit_code == 3
-    assert "2 INPUT_NOT_KEPT" in result.stdout
+    assert "3 INPUT_NOT_KEPT" in result.stdout
     assert kept == []
-    assert [(one.input_payload, len(one.input_sha256)) for one in recorded] == [("", 64)] * 2
+    assert [(one.input_payload, len(one.input_sha256)) for one in recorded] == [("", 64)] * 3
 
 
 class Later:

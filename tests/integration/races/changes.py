@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from abc import ABC, abstractmethod
 from typing import Any, Final
 
-from kblockd.domain import contract, rows
-from kblockd.domain.clock import rfc3339
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain import contract
+from kblockd.domain.records import RecordType
 from kblockd.execution.activate import Activation
-from kblockd.store.protocol import Append, AtVersion
 from kblockd.upstream.model import ToolPin
+from tests.harness import revoke
 from tests.integration.staged import CONSUMPTION, StagedSite
 
 PAST_THE_APPROVAL: Final = 601.0  # seconds; an approval is good for 600
@@ -22,12 +22,13 @@ class Change(ABC):
     """``type`` is that of its record (None: it has none), ``reasons`` are how a call that has seen it is refused.
 
     ``last_seen`` is the last point at which a call must see it: what has a record, up to the consumption's own place in
-    the ledger.
+    the ledger. ``too_late``: it was itself refused, because the consumption had come first.
     """
 
     type: RecordType | None
     reasons: frozenset[str]
     last_seen = CONSUMPTION
+    too_late = False
 
     @abstractmethod
     async def make(self, site: StagedSite, approval_id: str) -> None:
@@ -133,23 +134,19 @@ class Disabled(Change):
 
 
 class Revoked(Change):
-    """The approval is taken back: by its record, which is all that there is of it yet.
+    """Who approved it takes it back.
 
-    What is used can no longer be revoked: then there is no record, which is the other half of the property.
+    What is used can no longer be revoked: then there is no record, and the refusal says that it was consumed.
     """
 
     type = RecordType.APPROVAL_REVOKED
     reasons = frozenset({"APPROVAL_NOT_VALID"})
 
     async def make(self, site: StagedSite, approval_id: str) -> None:
-        store = site.parts.store
-        version, row = await store.get(rows.approval(approval_id))
-        if row["state"] not in ("pending", "approved"):
-            return
-        at = rfc3339(site.parts.clock.now())
-        record = Record(self.type, at, row["tenant"], row["execution"], 0, 4, {"approval_id": approval_id})
-        ticket = await store.commit([AtVersion(rows.approval(approval_id), version)], [Append(record.leaf())])
-        await ticket.durable()
+        refused = await asyncio.to_thread(revoke, site, approval_id)
+        if refused is not None:
+            assert (refused.reason, refused.consumed) == ("APPROVAL_NOT_VALID", True), refused
+            self.too_late = True
 
     async def undo(self, site: StagedSite) -> None:
         """It cannot be."""

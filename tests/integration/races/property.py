@@ -58,7 +58,7 @@ def check_seen_or_after(race: Raced, change: Change) -> bool:
     """Whether it was seen.
 
     Seen: the call was refused for it, nothing is consumed, the upstream is untouched. Not seen: each claim stands in
-    the ledger before the change does (or the change could not be recorded any more), and the call ended well, once.
+    the ledger before the change does (or the change was refused for coming too late), and the call ended well, once.
     """
     assert race.site.boundaries.clear() == [], "the call never came to where the change waited"
     claims = race.claims()
@@ -95,7 +95,7 @@ def _check_before(race: Raced, change: Change, index: int, claim: dict[str, Any]
         approval = race.site.run(race.site.parts.store.get(rows.approval(race.approval_id)))[1]
         assert claim["at"] < approval["not_after"], (claim, approval)
     elif change.reasons:
-        assert changes or isinstance(change, Revoked), "the change is not on record"
+        assert bool(changes) != change.too_late, "the change is not on record, or is although it was refused"
         assert all(index < changed for changed in changes), (index, changes)
     if isinstance(change, PolicyForbids):
         in_force = [r["body"]["revision"] for i, r in race.records() if i < index and r["type"] == change.type]
@@ -110,5 +110,8 @@ def _check_refused(race: Raced, change: Change) -> None:
         assert (race.told.status.name, race.told.consumed) == ("DENIED", False), race.told
     approval = race.site.run(race.site.parts.store.get(rows.approval(race.approval_id)))[1]
     assert approval["state"] in UNUSED, approval
+    if isinstance(change, Revoked):
+        execution = race.site.run(race.site.parts.store.get(rows.execution(race.execution_id)))[1]
+        assert (approval["state"], execution["state"], execution["code"]) == ("revoked", "rejected", "APPROVAL_REVOKED")
     assert race.sent() == []
     assert effects(race.pay, race.order) == []

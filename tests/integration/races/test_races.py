@@ -48,10 +48,12 @@ _SLOW: Final = ("policy-forbids", "policy-decides-alike")  # a bundle is checked
 
 
 def _cases(points: tuple[str, ...], changes: tuple[str, ...], *quick: tuple[str, str]) -> Iterator[Any]:
-    """Every change at every arrow; the ordinary run takes the arrows around the consumption, of slow ones the quick."""
+    """Every change at every arrow; the ordinary run takes the arrows around the consumption, of slow ones the quick,
+    and of what a person stops by hand all."""
     for what in changes:
         for point in points:
-            soak = point not in _ORDINARY or (what in _SLOW and (what, point) not in quick)
+            ordinary = what == "approval-revoked" or (point in _ORDINARY and what not in _SLOW)
+            soak = not (ordinary or (what, point) in quick)
             yield pytest.param(what, point, marks=[pytest.mark.soak] if soak else [], id=f"{what}-{point}")
 
 

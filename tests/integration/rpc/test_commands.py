@@ -138,6 +138,23 @@ def test_a_caller_that_waits_for_its_approval_goes_on_when_it_is_given(
 
 
 @pytest.mark.xdist_group("commands")
+def test_r108_what_was_approved_is_taken_back(site: Site, payments: PaymentsServer, run: Run) -> None:
+    """R108: an approver stops it without being asked anything; once more there is nothing to stop."""
+    call = refund("A-9", key="key-revoked")
+    with site.client() as agent:
+        pending = agent.execute(call)
+        assert run("lead", "approve", pending.approval_id, input="y\n").exit_code == 0
+        revoked = documents(run("lead", "revoke", pending.approval_id, "--reason", "called again", "--json"))
+        assert agent.execute(call).code == "APPROVAL_REVOKED"
+    assert (revoked["approval_id"], revoked["execution_id"]) == (pending.approval_id, pending.execution_id)
+    listed = documents(run("lead", "approvals", "--state", "revoked", "--json"))
+    assert [item["approval_id"] for item in listed["items"]] == [pending.approval_id]
+    again = run("agent", "revoke", pending.approval_id, "--reason", "mine")
+    assert (again.exit_code, "is revoked" in again.stderr) == (1, True), again.output
+    assert not any(effect["order_id"] == "A-9" for effect in payments.effects())
+
+
+@pytest.mark.xdist_group("commands")
 def test_every_stage_of_one_run_stands_once_in_the_timeline(site: Site, run: Run) -> None:
     """One row a stage with its own time; a record's own time is told by the record after it."""
     call = refund("A-3", key="key-timed")

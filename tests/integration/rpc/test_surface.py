@@ -395,6 +395,21 @@ async def test_approvals(daemon: Daemon, channel: aio.Channel) -> None:
     assert len(daemon.approvals.decided) == 2
 
 
+async def test_an_approval_is_revoked_once_and_never_without_a_reason(daemon: Daemon, channel: aio.Channel) -> None:
+    stub = approval_service_pb2_grpc.ApprovalServiceStub(channel)
+    kind = approval_service_pb2.ApprovalServiceRevokeRequest
+    for missing in (kind(reason="r"), kind(approval_id="appr_1"), kind(approval_id="appr_1", reason=" \n")):
+        with refused("INVALID_ARGUMENT", "INVALID_FIELD"):
+            await stub.Revoke(missing)
+    assert not daemon.approvals.revoked
+    answer = await stub.Revoke(kind(approval_id="appr_1", reason="r"))
+    assert (answer.approval_id, answer.execution_id, answer.ledger_index) == ("appr_1", APPROVAL.execution_id, 7)
+    assert daemon.approvals.revoked == [(AGENT, "appr_1", "r")]
+    with refused("FAILED_PRECONDITION", "APPROVAL_NOT_VALID") as late:
+        await stub.Revoke(kind(approval_id="appr_1", reason="r"))
+    assert late.info.metadata["consumed"] == "true"
+
+
 async def test_the_ledger(daemon: Daemon, channel: aio.Channel) -> None:
     stub = ledger_service_pb2_grpc.LedgerServiceStub(channel)
     read = ledger_service_pb2.LedgerServiceReadRequest

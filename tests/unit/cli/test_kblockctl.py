@@ -317,6 +317,26 @@ def test_a_digest_that_is_not_of_what_stands_there_decides_nothing(daemon: Daemo
     assert (late.exit_code, "SHOWN_DIFFERS" in late.stderr) == (1, True)
 
 
+def test_revoking_does_not_ask(daemon: Daemon, run: Run) -> None:
+    """What stops an action needs no reading first; an agent, which cannot read the approval, withdraws alike."""
+    assert run("revoke", "appr_1").exit_code == 2
+    done = run("revoke", "appr_1", "--reason", "not any more", "--json")
+    assert json.loads(done.stdout) == {
+        "approval_id": "appr_1",
+        "execution_id": APPROVAL.execution_id,
+        "ledger_index": 7,
+    }
+    assert daemon.approvals.revoked == [(AGENT, "appr_1", "not any more")]
+    late = run("revoke", "appr_1", "--reason", "again", who="lead")
+    assert (late.exit_code, "APPROVAL_NOT_VALID" in late.stderr) == (1, True)
+
+
+def test_a_revocation_says_what_stops(daemon: Daemon, run: Run) -> None:
+    done = run("revoke", "appr_1", "--reason", "not any more", who="lead")
+    assert done.stdout == f"appr_1 is revoked; {APPROVAL.execution_id} cannot run any more\n"
+    assert daemon.approvals.revoked == [(LEAD, "appr_1", "not any more")]
+
+
 def test_resolve(daemon: Daemon, run: Run) -> None:
     done = run("resolve", "exec_1", "--finding", "absent", "--reason", "looked", who="operator")
     assert done.exit_code == 0

@@ -35,7 +35,7 @@ from kblockd.client import (
 from kblockd.domain import errors
 from kblockd.domain.canonical import NotCanonical
 from kblockd.domain.errors import Reason
-from kblockd.domain.outcome import CallStatus, Finding
+from kblockd.domain.outcome import CallStatus, Finding, Revocation
 from tests.unit.rpc.fakes import APPROVAL, COMPLETED, EVENTS, HEX, LEAD, OPERATOR, PENDING, Daemon, in_thread
 
 TYPES = {
@@ -306,6 +306,16 @@ async def test_approvals(daemon: Daemon, connect: Open) -> None:
     assert caught.value.reason == "SHOWN_DIFFERS"
     with pytest.raises(ValueError, match="neither"):
         await client.decide("appr_1", **digests, verdict="perhaps")
+
+
+async def test_revoking(daemon: Daemon, connect: Open) -> None:
+    client = await connect(daemon.target("lead"))
+    assert await client.revoke("appr_1", "r") == Revocation("appr_1", APPROVAL.execution_id, 7)
+    assert daemon.approvals.revoked == [(LEAD, "appr_1", "r")]
+    with pytest.raises(FailedPrecondition) as caught:
+        await client.revoke("appr_1", "r")
+    assert (caught.value.reason, caught.value.executed, caught.value.consumed) == ("APPROVAL_NOT_VALID", True, True)
+    assert not caught.value.outcome_unknown
 
 
 @pytest.mark.parametrize("finding", list(Finding))

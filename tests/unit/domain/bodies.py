@@ -26,6 +26,7 @@ _DECISION = {
     "policy_us": NUMBER,
     "reasons": CODES,
 }
+_REFUSED_EFFECT = {"effect": WORD, "observe_until": NAME, "count": NUMBER, "roles": NAMES}
 _DENIAL = {"code": CODE, "policy_revision": NAME, "reasons": CODES}
 _KEY = {"kid": NAME, "role": WORD, "publicKey": DIGEST, "fromIndex": NUMBER, "keysetSha256": DIGEST}
 _OPERATOR = {"finding": WORD, "operator": NAME, "owner": NAME, "reason_sha256": DIGEST}
@@ -54,9 +55,20 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
         **dict.fromkeys(("dsse_sha256", "statement_sha256", "presented_sha256", "reason_sha256"), DIGEST),
         "verdict": WORD,
     },
-    RecordType.APPROVAL_REVOKED: {"approval_id": NAME},
+    RecordType.APPROVAL_REVOKED: {
+        **dict.fromkeys(("approval_id", "principal", "owner"), NAME),
+        "capacity": WORD,
+        "reason_sha256": DIGEST,
+    },
+    RecordType.AUTHZ_DECIDED: {
+        **_DECISION,
+        **dict.fromkeys(("principal", "method"), NAME),
+        "allow": FLAG,
+        "view_sha256": DIGEST,
+    },
     RecordType.CALL_REFUSED: {
-        **_DECISION,  # of stage 8 alone
+        **_DECISION,  # of stages 3 and 8 alone
+        **_REFUSED_EFFECT,
         **dict.fromkeys(("principal", "method", "refers_to"), NAME),
         "reason": CODE,
         "message_sha256": DIGEST,
@@ -134,17 +146,22 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
 """Every field of every record that is written today, and what it may hold."""
 
 OPTIONAL = frozenset({"stages", "refused", "toIndex", "refers_to", "message_sha256"})
-OF_STAGE_8 = frozenset(_DECISION)
+OF_A_DECISION = {None: (), 3: (*_DECISION, *_REFUSED_EFFECT), 8: tuple(_DECISION)}
+"""By the stage of a refusal: what the decision leaves in it."""
 
 
 def faults(record: Record) -> list[str]:
     """What in a record's body is missing, surplus, or something else than its kind: free text above all."""
     fields = {**BODIES[record.type], "stages": STAGES}
     found = [f"{name} is surplus" for name in record.body.keys() - fields.keys()]
-    optional = OPTIONAL | (OF_STAGE_8 if record.type is RecordType.CALL_REFUSED and record.stage != 8 else set())
+    optional = OPTIONAL | (_undecided(record.stage) if record.type is RecordType.CALL_REFUSED else set())
     found += [f"{name} is missing" for name in fields.keys() - record.body.keys() - optional]
     found += [f"{name} is {value!r}" for name, value in record.body.items() if not _is(fields.get(name), value)]
     return [f"{record.type}: {fault}" for fault in sorted(found)]
+
+
+def _undecided(stage: int | None) -> set[str]:
+    return {*_DECISION, *_REFUSED_EFFECT}.difference(OF_A_DECISION.get(stage, ()))
 
 
 def _is(kind: Any, value: Any) -> bool:

@@ -203,7 +203,15 @@ class Records:
 
     def revoked(self) -> Record:
         """An approval taken back before its use."""
-        return self.make(RecordType.APPROVAL_REVOKED, 4, approval_id=self.approval_id)
+        return self.make(
+            RecordType.APPROVAL_REVOKED,
+            4,
+            approval_id=self.approval_id,
+            principal="local:lead",
+            owner="person:lead",
+            capacity="approver",
+            reason_sha256=hexdigest("reason"),
+        )
 
     def ended(self, type_: RecordType, code: str = "APPROVAL_DENIED") -> Record:
         """Rejected, expired or cancelled."""
@@ -214,6 +222,31 @@ class Records:
         return self.make(
             RecordType.CALL_REFUSED, None, reason="PERMISSION_DENIED", principal="agent:b", method="Execute"
         )
+
+    def authorized(self) -> Record:
+        """Stage 0, of no execution."""
+        body = {
+            **decision("dec_0", "OWN_ACTIONS"),
+            "principal": "agent:b",
+            "method": "/kblock.v1.ExecutionService/Execute",
+            "allow": True,
+            "view_sha256": hexdigest("view"),
+        }
+        return Record(RecordType.AUTHZ_DECIDED, self.make(RecordType.SENT, 10).at, "acme", "", 0, 0, body)
+
+    def refused_decision(self) -> Record:
+        """Stage 3 decided, and something else stood in the way: there is no execution."""
+        body = {
+            **decision("dec_1", "WATCHED"),
+            "reason": "OBSERVE_ENDED",
+            "principal": "agent:b",
+            "method": "/kblock.v1.ExecutionService/Execute",
+            "effect": "observe",
+            "observe_until": "2026-10-01T00:00:00Z",
+            "count": 0,
+            "roles": [],
+        }
+        return Record(RecordType.CALL_REFUSED, self.make(RecordType.SENT, 10).at, "acme", "", 0, 3, body)
 
     def claimed(self, *, again: bool = False, attempt: int = 1, incarnation: int = 1, **changes: Any) -> Record:
         """Stage 9, or 9r; each brings the next fence."""

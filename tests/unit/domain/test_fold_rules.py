@@ -134,6 +134,21 @@ def test_an_approval_is_used_by_one_claim() -> None:
         ledger.add(made.revoked())
 
 
+@pytest.mark.parametrize("approved", [False, True])
+def test_a_revocation_closes_the_action(approved: bool) -> None:
+    """R108: with its rejection, the approval stays revoked; nobody waits any more and no guard is left."""
+    ledger, made = begun(effect="require_approval")
+    ledger.add(made.requested())
+    if approved:
+        ledger.add(made.decided())
+    ledger.add(made.revoked())
+    ledger.add(made.ended(RecordType.REJECTED, "APPROVAL_REVOKED"))
+    assert ledger.row("approval", made.approval_id)["state"] == "revoked"
+    execution = ledger.row("execution", "exe_1")
+    assert (execution["state"], execution["code"]) == ("rejected", "APPROVAL_REVOKED")
+    assert not any(ledger.table(name) for name in ("open", "open_call", "pending"))
+
+
 def test_a_revoked_approval_carries_no_claim() -> None:
     ledger, made = begun(effect="require_approval")
     ledger.add(made.requested())

@@ -25,6 +25,8 @@ ONE_OF_EACH = [
     MADE.decided(),
     MADE.revoked(),
     MADE.refused(),
+    MADE.authorized(),
+    MADE.refused_decision(),
     *(MADE.ended(type_) for type_ in (RecordType.REJECTED, RecordType.EXPIRED, RecordType.CANCELLED)),
     MADE.claimed(),
     MADE.sent(),

@@ -103,6 +103,47 @@ def test_a_version_that_a_repeat_named_is_kept(books: Books) -> None:
     assert inputs.again(asked(), reparse(inputs.kept(document)), {}.__getitem__) == document
 
 
+def of_nothing(books: Books, record: Record, document: dict[str, Any]) -> None:
+    """A decision about no execution: its input is kept whole, in a place of its own."""
+    digest_ = books.keep(rows.policy_input("", "")[1], inputs.whole(document))
+    body = {**record.body, "input_sha256": digest(document), "input_payload": digest_}
+    books.leaves.append(Record(record.type, record.at, "acme", "", 0, record.stage, body).leaf())
+
+
+def test_pol_12_a_decision_about_no_execution_is_put_together_again(books: Books) -> None:
+    """Stage 0's, and stage 3's where something else than the decision refused the call."""
+    made = Records("exe_1")
+    called = {**dict.fromkeys(asked()), "v": inputs.INPUT, "principal": {"id": "agent:b"}, "method": "m"}
+    of_nothing(books, made.authorized(), called)
+    of_nothing(books, made.refused_decision(), asked())
+    authz, refused = list(decisions(books))[2:]
+    assert authz.entrypoint == "kblock/authz/result"
+    assert authz.about == refused.about == "agent:b /kblock.v1.ExecutionService/Execute"
+    assert dict(authz.verdict.said) == {"allow": True, "view": hexdigest("view")[:16]}
+    assert refused.entrypoint == "kblock/decision/result"
+    assert dict(refused.verdict.said) == {"effect": "observe", "observe_until": "2026-10-01T00:00:00Z"}
+    assert [Inputs(books).question(one).document for one in (authz, refused)] == [called, asked()]
+
+
+def test_a_decision_about_no_execution_is_bounded_by_its_contract(books: Books) -> None:
+    """R003, R307: past a point of no return policy alone is not enough, in a replay neither."""
+    final = parse(refund_contract({"point_of_no_return": True}))
+    of_nothing(books, Records("exe_1").refused_decision(), {**asked(), "contract": final.document})
+    *_, refused = decisions(books)
+    assert Inputs(books).question(refused).past_return
+
+
+@pytest.mark.parametrize("kept", [{"v": "other/1"}, {"v": inputs.KEPT}, {"v": inputs.KEPT, "input": {"contract": 1}}])
+def test_another_payload_in_its_place_is_not_taken_for_the_input(books: Books, kept: dict[str, Any]) -> None:
+    of_nothing(books, Records("exe_1").authorized(), {**asked(), "contract": None})
+    document = reparse(books.leaves[-1])
+    document["body"]["input_payload"] = books.keep(rows.policy_input("", "")[1], kept)
+    books.leaves[-1] = canonical(document)
+    *_, authz = decisions(books)
+    with pytest.raises(NotReplayable, match="INPUT_DIFFERS"):
+        Inputs(books).question(authz)
+
+
 def erased(books: Books, field: str, scope: str = "exe_1") -> None:
     """The payload that the first record names is gone."""
     del books.payloads[rows.payload(scope, body_of(books)[field])]
@@ -156,6 +197,21 @@ def test_a_record_of_an_older_daemon_was_not_kept(books: Books) -> None:
     books.leaves[0] = canonical(document)
     with pytest.raises(NotReplayable, match="INPUT_NOT_KEPT"):
         Inputs(books).question(next(decisions(books)))
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"allow": False, "tenants": ["acme"], "agents": ["*"]}, {"allow": False}),
+        ({"allow": True, "tenants": ["b", "a", "a"], "agents": []}, {"allow": True, "view": "<a, b>"}),
+    ],
+)
+def test_who_may_call_compares_by_the_rows_that_are_shown(result: dict[str, Any], said: dict[str, Any]) -> None:
+    """In whatever order the policy names them; a denial shows none."""
+    given = verdicts.of("kblock/authz/result", {**result, "reasons": []}, past_return=False).said
+    if "view" in said:
+        said = {**said, "view": digest({"tenants": ["a", "b"], "agents": []})[:16]}
+    assert given == said
 
 
 DENIED = {"effect": "deny", "approvals": {"count": 3, "roles": ["x"]}, "observe_until": "", "reasons": []}

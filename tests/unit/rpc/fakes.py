@@ -15,7 +15,7 @@ from typing import Any
 from kblockd.domain import records
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import FailedPrecondition, KblockError, NotFound, Reason
-from kblockd.domain.outcome import ApprovalView, CallStatus, Finding, Outcome, StageEvent
+from kblockd.domain.outcome import ApprovalView, CallStatus, Finding, Outcome, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.ledger.checkpoint import TreeHead
 from kblockd.ledger.ledger import Entry, SignedHead
@@ -140,6 +140,7 @@ class FakeExecutions:
     stored: Outcome = COMPLETED
     calls: list[tuple[Principal, Envelope, float | None, Trace]] = field(default_factory=list)
     asked: list[tuple[Any, ...]] = field(default_factory=list)
+    authorizations: list[tuple[str, str, Mapping[str, Any], Decision]] = field(default_factory=list)
     refusals: list[tuple[str, str, KblockError]] = field(default_factory=list)
     hold: asyncio.Event | None = None
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
@@ -193,6 +194,11 @@ class FakeExecutions:
         self.asked.append(("resolve", principal, execution_id, finding, reason))
         return self.stored
 
+    async def authorized(
+        self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
+    ) -> None:
+        self.authorizations.append((principal.id, method, document, decision))
+
     async def refused(self, principal: Principal, method: str, error: KblockError) -> None:
         self.refusals.append((principal.id, method, error))
 
@@ -203,6 +209,7 @@ class FakeApprovals:
 
     shown: ApprovalView = APPROVAL
     decided: list[tuple[Any, ...]] = field(default_factory=list)
+    revoked: list[tuple[Any, ...]] = field(default_factory=list)
     asked: list[tuple[Any, ...]] = field(default_factory=list)
 
     async def get(self, view: View, approval_id: str) -> ApprovalView:
@@ -235,6 +242,12 @@ class FakeApprovals:
             )
         state = "approved" if verdict == "approve" else "denied"
         return replace(self.shown, state=state), b'{"payload":"approval"}'
+
+    async def revoke(self, principal: Principal, view: View, approval_id: str, *, reason: str) -> Revocation:
+        self.revoked.append((principal, approval_id, reason))
+        if len(self.revoked) > 1:
+            raise FailedPrecondition(Reason.APPROVAL_NOT_VALID, "the approval is used", executed=True, consumed=True)
+        return Revocation(approval_id, self.shown.execution_id, 7)
 
 
 class FakeLedger:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,43 @@ async def test_the_policy_is_asked_once_a_principal_method_and_revision(
     assert len(engine.asked) == 5
 
 
+async def test_every_answer_is_on_record_and_what_is_remembered_is_no_new_one(
+    authorizer: Authorizer, engine: FakeEngine, executions: FakeExecutions
+) -> None:
+    """Allowed or not; with the very document that was asked about."""
+    for _ in range(3):
+        await authorizer.authorize(AGENT, METHOD)
+    engine.result = {"allow": False, "tenants": [], "agents": [], "reasons": []}
+    for _ in range(2):
+        with pytest.raises(PermissionDenied):
+            await authorizer.authorize(LEAD, METHOD)
+    made = [(who, method, decision.result["allow"]) for who, method, _, decision in executions.authorizations]
+    assert made == [("local:agent", METHOD, True), ("local:lead", METHOD, False)]
+    assert [document for *_, document, _ in executions.authorizations] == [document for _, document in engine.asked]
+
+
+async def test_callers_at_one_moment_share_a_question_and_none_takes_it_away(
+    authorizer: Authorizer, engine: FakeEngine, executions: FakeExecutions
+) -> None:
+    calls = [asyncio.ensure_future(authorizer.authorize(AGENT, METHOD)) for _ in range(8)]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert all(isinstance(answer, View) for answer in answers[1:])
+    assert len(engine.asked) == len(executions.authorizations) == 1
+
+
+async def test_a_question_without_an_answer_fails_all_who_wait_and_is_asked_again(
+    authorizer: Authorizer, engine: FakeEngine
+) -> None:
+    engine.failure = PolicyFailure(Reason.POLICY_DOWN, "x")
+    answers = await asyncio.gather(*(authorizer.authorize(AGENT, METHOD) for _ in range(3)), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [Unavailable] * 3
+    engine.failure = None
+    assert await authorizer.authorize(AGENT, METHOD)
+
+
 async def test_what_is_remembered_is_bounded(
     authorizer: Authorizer, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +147,7 @@ async def test_a_failure_refuses_and_is_not_remembered(
         await authorizer.authorize(AGENT, METHOD)
     assert (caught.value.reason, caught.value.retryable) == (reason, True)
     assert not executions.refusals
+    assert not executions.authorizations
     engine.failure = None
     assert await authorizer.authorize(AGENT, METHOD)
 

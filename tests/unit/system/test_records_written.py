@@ -24,6 +24,7 @@ ON_RECORD = {
     RecordType.PROPOSED,
     RecordType.APPROVAL_REQUESTED,
     RecordType.APPROVAL_DECIDED,
+    RecordType.APPROVAL_REVOKED,
     RecordType.CALL_REFUSED,
     RecordType.REJECTED,
     RecordType.CLAIMED,
@@ -70,7 +71,7 @@ def leaves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[bytes]]:
 
 
 def live(site: Site, payments: PaymentsServer) -> None:
-    """Done; lost and found; refused by the upstream; held and resolved; denied by a person; refused to a role."""
+    """Done; lost and found; refused by the upstream; held and resolved; denied; withdrawn; refused to a role."""
     done(site, "A-1")
     payments.control(lose_answer_once=True)
     done(site, "A-2")
@@ -82,6 +83,8 @@ def live(site: Site, payments: PaymentsServer) -> None:
     with site.client("operator") as operator:
         operator.resolve(held.execution_id, Finding.PRESENT, f"seen in the ledger of the bank: {WORDS}")
     done(site, "A-5", "deny")
+    with site.client() as agent:
+        agent.revoke(agent.execute(refund("A-7", key=WORDS)).approval_id, f"not wanted any more: {WORDS}")
     with site.client("lead") as lead, pytest.raises(CallError):
         lead.execute(refund("A-6", key=WORDS))
 

@@ -1,0 +1,44 @@
+"""What stage 0 decided, on record (``authz.decided``): may that principal call that method, and which rows may it see.
+
+Once for each question that was put to the engine. An answer that is remembered (``rpc/identity``) is no new decision.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from kblockd.domain.clock import rfc3339
+from kblockd.domain.principal import Principal
+from kblockd.domain.records import Record, RecordType
+from kblockd.execution.parts import Parts
+from kblockd.execution.questions import Asked
+from kblockd.execution.stages import Stage
+from kblockd.policy import entrypoints
+from kblockd.policy.engine import Decision
+from kblockd.store.protocol import Append, StoreFailed
+
+_log = logging.getLogger(__name__)
+
+
+async def record(
+    parts: Parts, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
+) -> None:
+    """Ordered when it returns. One that cannot be written decides nothing: what the call goes on to do needs the same
+    store."""
+    answer = entrypoints.authz(decision.result)
+    decided, kept = Asked(document, decision, tuple(entrypoints.codes(answer.reasons))).on_record(parts, "")
+    body = {
+        **decided,
+        "principal": principal.id,
+        "method": method,
+        "allow": answer.allow,
+        "view_sha256": answer.view_sha256,
+    }
+    at = rfc3339(parts.clock.now())
+    leaf = Record(RecordType.AUTHZ_DECIDED, at, principal.tenant, "", 0, Stage.AUTHENTICATE.value, body).leaf()
+    try:
+        await parts.store.commit([], [Append(leaf)], kept)
+    except StoreFailed:
+        _log.warning("a decision on who may call %s could not be recorded", method)
