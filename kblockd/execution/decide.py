@@ -19,7 +19,6 @@ from kblockd.domain.errors import (
     Aborted,
     AlreadyExists,
     FailedPrecondition,
-    KblockError,
     Reason,
     ResourceExhausted,
     Unavailable,
@@ -66,6 +65,7 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
         definition_sha256=described.definition_sha256,
     )
     pins.check_approval(admitted.envelope, None)
+    pins.check_policy(admitted.envelope, parts.engine.status().revision)
     action, salt = _action(parts, admitted, described)
     document = questions.document(parts, admitted.caller, action)
     decision = await ask(parts, entrypoints.DECISION, document)
@@ -75,7 +75,7 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
         pins.check_policy(admitted.envelope, decision.revision)
         check_observed(parts, effect.effect, effect.observe_until)
         return await _propose(parts, admitted, action, salt, asked, effect)
-    except KblockError as refusal:
+    except FailedPrecondition as refusal:
         await _refused(parts, admitted, refusal, asked, effect)
         raise
 
@@ -121,14 +121,18 @@ def check_observed(parts: Parts, effect: str, observe_until: str) -> None:
         )
 
 
-async def _refused(parts: Parts, admitted: Admitted, refusal: KblockError, asked: Asked, effect: Effect) -> None:
-    """Something else than the decision stood in the way; there is no execution, so the decision is kept with that."""
-    more = {
+async def _refused(parts: Parts, admitted: Admitted, refusal: FailedPrecondition, asked: Asked, effect: Effect) -> None:
+    """What was decided cannot stand; there is no execution, so the decision is kept with the refusal.
+
+    A bound that is met (``ResourceExhausted``) leaves nothing: it must not be a way to fill the ledger (R174). Nor
+    does a lost race: the winner's decision about the identical call is on record.
+    """
+    more: dict[str, Any] = {
         "effect": effect.effect,
         "observe_until": identifier(effect.observe_until),
-        "count": effect.count,
-        "roles": list(effect.roles),
     }
+    if effect.effect == "require_approval":  # else they say nothing, and nothing has bounded them
+        more |= {"count": effect.count, "roles": list(effect.roles)}
     caller = admitted.caller
     await refusals.of_decision(
         parts,

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import httpx2
 
-_MOST_BUFFERED: Final = 256 * 1024
+# More than an answer may have: a TLS transport that is paused drops what it holds when the peer closes without a word.
+_MOST_BUFFERED: Final = 2 * 1024 * 1024
 _MOST_READ: Final = 16 * 1024
 _LOOK_SECONDS: Final = 0.002
 _FAREWELL_SECONDS: Final = 1.0

@@ -17,7 +17,7 @@ STEPS: Final = 20_000
 _MEMBERS_A_STEP: Final = 16
 _CHARACTERS_A_STEP: Final = 4096
 _NEVER: Final = frozenset({"unevaluatedProperties", "unevaluatedItems", "$dynamicRef"})
-_LEFT: Final[ContextVar[list[int]]] = ContextVar("kblockd.contract.steps")
+_LEFT: Final[ContextVar[tuple[list[int], Callable[[], bool]]]] = ContextVar("kblockd.contract.steps")
 
 Check = Callable[..., Iterator[ValidationError] | None]
 """A keyword of ``jsonschema``."""
@@ -28,9 +28,9 @@ class TooCostly(Exception):
 
 
 @contextmanager
-def within(steps: int) -> Iterator[None]:
-    """What ``counted`` keywords do in here raises ``TooCostly`` once it takes more."""
-    token = _LEFT.set([steps])
+def within(steps: int, late: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """What ``counted`` keywords do in here raises ``TooCostly`` once it takes more, or once it is ``late``."""
+    token = _LEFT.set(([steps], late))
     try:
         yield
     finally:
@@ -44,9 +44,9 @@ def counted(checks: Mapping[str, Check]) -> dict[str, Check]:
 
 def spend(steps: int) -> None:
     """For what one keyword goes through itself; raises ``TooCostly``."""
-    left = _LEFT.get()
+    left, late = _LEFT.get()
     left[0] -= steps
-    if left[0] < 0:
+    if left[0] < 0 or late():
         raise TooCostly
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import Completed, Held
+from kblockd.client.calls import Call
 from kblockd.client.errors import CallError, Unavailable
 from kblockd.domain.canonical import digest
 from kblockd.domain.clock import rfc3339
@@ -43,6 +44,7 @@ from tests.integration.pipeline.local import (
 )
 from tests.upstreams.payments import PaymentsServer
 
+PINNED = "f" * 64
 RULES = {
     "decision.rego": """
 package kblock.decision
@@ -387,19 +389,39 @@ def test_r115_an_observe_window_ends(own: LocalSite, pay: PaymentsServer, policy
     assert [len(effects(pay, target)) for target in (within, stuck, after)] == [1, 0, 0]
 
 
-def test_a_decision_under_another_revision_than_the_pinned_one_is_on_record(
-    own: LocalSite, pay: PaymentsServer
-) -> None:
-    """R109: every decision is, also one that nothing came of: once, with its input."""
+def test_another_revision_than_the_pinned_one_is_not_asked(own: LocalSite, pay: PaymentsServer) -> None:
+    """Whoever pins what is not in force learns it before anything is decided or kept."""
     before, mine = size(own), order()
-    call = refund(mine, key=mine)
-    pinned = dataclasses.replace(call, envelope=dataclasses.replace(call.envelope, policy_revision="f" * 64))
     with own.client() as agent, pytest.raises(CallError) as caught:
-        agent.execute(pinned)
+        agent.execute(_pinned(mine))
+    assert caught.value.reason == "PIN_MISMATCH"
+    until(lambda: news(own, before) != [])
+    [refused] = news(own, before)
+    assert (refused["type"], refused["stage"]) == ("call.refused", None)
+    assert "decision_id" not in refused["body"]
+    assert effects(pay, mine) == []
+
+
+def test_a_decision_under_another_revision_than_the_pinned_one_is_on_record(
+    own: LocalSite, pay: PaymentsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R109: every decision is, also one that nothing came of: the pinned revision is replaced while policy is asked."""
+    before, mine = size(own), order()
+    engine = own.daemon.parts.engine
+    in_force = engine.status()
+    with monkeypatch.context() as patch, own.client() as agent:
+        patch.setattr(engine, "status", lambda: dataclasses.replace(in_force, revision=PINNED))
+        with pytest.raises(CallError) as caught:
+            agent.execute(_pinned(mine))
     assert caught.value.reason == "PIN_MISMATCH"
     body_ = _refused_decision(own, before, reason="PIN_MISMATCH", effect="require_approval")
     assert (body_["count"], body_["roles"]) == (1, ["finance"])
     assert effects(pay, mine) == []
+
+
+def _pinned(order_id: str) -> Call:
+    call = refund(order_id, key=order_id)
+    return dataclasses.replace(call, envelope=dataclasses.replace(call.envelope, policy_revision=PINNED))
 
 
 def _refused_decision(site: LocalSite, index: int, *, reason: str, effect: str) -> dict[str, Any]:

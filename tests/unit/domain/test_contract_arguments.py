@@ -236,3 +236,14 @@ def test_a_pattern_that_backtracks_stays_fast() -> None:
     start = time.monotonic()
     assert validator.violations({"a": "a" * 100_000 + "!"})
     assert time.monotonic() - start < 10
+
+
+def test_a_dialect_that_a_subschema_names_changes_no_rule() -> None:
+    """Bundlers leave ``$schema`` in definitions: the library would go on with its own validator there, whose ``$``
+    matches before a line break and whose patterns backtrack."""
+    amount = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "string", "pattern": r"^\d+$"}
+    schema = {"type": "object", "properties": {"amount": amount}}
+    assert faults(schema, ()) == []
+    assert ArgumentsValidator(schema).violations({"amount": "1"}) == ()
+    [violation] = ArgumentsValidator(schema).violations({"amount": "1\n"})
+    assert violation.field == "envelope.arguments_json/amount"

@@ -56,3 +56,44 @@ def test_the_bound_counts_for_each_check_anew() -> None:
     assert keeps(schema, numbers)
     with pytest.raises(TooCostly):
         keeps(schema, numbers, steps=100)
+
+
+OURS = "https://json-schema.org/draft/2020-12/schema"
+LATER: dict[str, tuple[dict[str, Any], Any]] = {
+    "keywords that are none": ({"items": {f"x{n}": 0 for n in range(2000)}}, [0] * 300_000),
+    "nothing for each item": ({"items": {}}, [0] * 300_000),
+    "nothing, often": ({"items": {"allOf": [{}] * 1600}}, [0] * 190),
+    "an anchor": ({"$defs": {"a": {"$anchor": "a"}}, "items": {"$ref": "#a"}}, [0]),
+    "an identifier": ({"$id": "http://x/", "$defs": {"a": {"$id": "http://x/a"}}, "items": {"$ref": "a"}}, [0]),
+    "a name of its own": ({"$defs": {"a": {"$id": "http://x/a"}}, "items": {"$ref": "#/$defs/a"}}, [0]),
+}
+
+
+@pytest.mark.parametrize(("schema", "value"), LATER.values(), ids=LATER.keys())
+def test_what_no_keyword_counts_is_refused(schema: dict[str, Any], value: Any) -> None:
+    with pytest.raises(TooCostly):
+        keeps(schema, value)
+
+
+@pytest.mark.parametrize("dialect", [OURS, "http://json-schema.org/draft-07/schema#"])
+def test_a_dialect_inside_changes_no_rule(dialect: str) -> None:
+    schema = {"properties": {"a": {"$schema": dialect, "pattern": "^(a+)+$"}}}
+    assert not keeps(schema, {"a": "a" * 64 + "!"})
+    assert not keeps(
+        {"$schema": dialect, "properties": {"a": {"$ref": "#"}}, "pattern": "^(a+)+$"}, {"a": "a" * 64 + "!"}
+    )
+
+
+NO_STEPS: dict[str, tuple[dict[str, Any], Any]] = {
+    "names of names": (
+        {"items": {"anyOf": [{"dependentRequired": {"a": [f"n{n}" for n in range(20_000)]}}, {}]}},
+        [{"a": 0}] * 1000,
+    ),
+    "faults in words": ({"allOf": [{"anyOf": [{"type": "string"}, {}]}] * 3000}, [[0] * 300_000]),
+}
+
+
+@pytest.mark.parametrize(("schema", "value"), NO_STEPS.values(), ids=NO_STEPS.keys())
+def test_what_no_step_counts_ends_in_time(schema: dict[str, Any], value: Any) -> None:
+    with pytest.raises(TooCostly):
+        keeps(schema, value)
