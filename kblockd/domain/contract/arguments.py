@@ -25,7 +25,7 @@ from referencing import Registry
 
 from kblockd.domain import pointer
 from kblockd.domain.contract.fault import Fault, Path
-from kblockd.domain.contract.steps import STEPS, TooCostly, counted, spend, within
+from kblockd.domain.contract.steps import STEPS, TooCostly, counted, size, spend, within
 from kblockd.domain.errors import Violation
 
 FIELD: Final = "envelope.arguments_json"
@@ -283,7 +283,7 @@ def _evolve(validator: Any, **changes: Any) -> Any:
     which counts nothing and matches with ``re``. Counted is what no keyword counts: members that are none."""
     schema = changes.get("schema")
     if isinstance(schema, dict):
-        spend(len(schema) // 16 + (not any(name in Validator.VALIDATORS for name in schema)))
+        spend(size(schema) + (not any(name in Validator.VALIDATORS for name in schema)))
         if "$id" in schema:  # what it refers to is looked for in the whole schema, each time
             raise TooCostly
         if "$schema" in schema:

@@ -56,14 +56,14 @@ def _counted(keyword: str, check: Check) -> Check:
     def count(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
         if never:
             raise TooCostly
-        spend(1 + _size(wanted) + _size(instance))
+        spend(1 + size(wanted) + size(instance))
         return check(validator, wanted, instance, schema)
 
     return count
 
 
-def _size(value: Any) -> int:
-    """Steps for what a keyword goes through itself, a list of names or a text under a pattern."""
+def size(value: Any) -> int:
+    """Steps for what is gone through as a whole: a list of names, a text under a pattern, the members of a schema."""
     if isinstance(value, str):
         return len(value) // _CHARACTERS_A_STEP
     return len(value) // _MEMBERS_A_STEP if isinstance(value, list | dict) else 0

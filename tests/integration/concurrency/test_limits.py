@@ -69,7 +69,8 @@ def test_a_repeat_needs_no_place(slow: Crowd) -> None:
 
 
 def test_more_pending_approvals_than_an_agent_may_have(crowd: Crowd) -> None:
-    """The third is refused and not recorded; another agent is not concerned; a denial makes room."""
+    """The third is refused and leaves no record of any kind, however often it is asked (R174); another agent is not
+    concerned; a denial makes room."""
     calls = [call(crowd.order(), "pending-" + crowd.order()) for _ in range(PENDING + 1)]
     with crowd.site.client() as agent, crowd.site.client("other") as other:
         pending = [agent.execute(one) for one in calls[:PENDING]]
@@ -81,6 +82,9 @@ def test_more_pending_approvals_than_an_agent_may_have(crowd: Crowd) -> None:
             agent.get(caller_key=str(calls[-1].key))
         assert isinstance(other.execute(call(crowd.order(), "of-another")), ApprovalPending)
         approve(crowd.site, pending[0].approval_id, "deny")
+        decided = [record for record in crowd.records() if record.type is RecordType.APPROVAL_DECIDED]
+        assert decided[-1].body["approval_id"] == pending[0].approval_id  # so what came before would be there, too
+        assert "PENDING_LIMIT" not in {record.body.get("reason") for record in crowd.records()}
         assert isinstance(agent.execute(calls[-1]), ApprovalPending)
 
 

@@ -26,7 +26,8 @@ _DECISION = {
     "policy_us": NUMBER,
     "reasons": CODES,
 }
-_REFUSED_EFFECT = {"effect": WORD, "observe_until": NAME, "count": NUMBER, "roles": NAMES}
+_REFUSED_EFFECT = {"effect": WORD, "observe_until": NAME}
+_REFUSED_APPROVAL = {"count": NUMBER, "roles": NAMES}  # of an effect that asks for one
 _DENIAL = {"code": CODE, "policy_revision": NAME, "reasons": CODES}
 _KEY = {"kid": NAME, "role": WORD, "publicKey": DIGEST, "fromIndex": NUMBER, "keysetSha256": DIGEST}
 _OPERATOR = {"finding": WORD, "operator": NAME, "owner": NAME, "reason_sha256": DIGEST}
@@ -69,6 +70,7 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
     RecordType.CALL_REFUSED: {
         **_DECISION,  # of stages 3 and 8 alone
         **_REFUSED_EFFECT,
+        **_REFUSED_APPROVAL,
         **dict.fromkeys(("principal", "method", "refers_to"), NAME),
         "reason": CODE,
         "message_sha256": DIGEST,
@@ -161,7 +163,7 @@ def faults(record: Record) -> list[str]:
 
 
 def _undecided(stage: int | None) -> set[str]:
-    return {*_DECISION, *_REFUSED_EFFECT}.difference(OF_A_DECISION.get(stage, ()))
+    return {*_DECISION, *_REFUSED_EFFECT, *_REFUSED_APPROVAL}.difference(OF_A_DECISION.get(stage, ()))
 
 
 def _is(kind: Any, value: Any) -> bool:

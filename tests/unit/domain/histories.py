@@ -243,8 +243,6 @@ class Records:
             "method": "/kblock.v1.ExecutionService/Execute",
             "effect": "observe",
             "observe_until": "2026-10-01T00:00:00Z",
-            "count": 0,
-            "roles": [],
         }
         return Record(RecordType.CALL_REFUSED, self.make(RecordType.SENT, 10).at, "acme", "", 0, 3, body)
 

@@ -97,3 +97,11 @@ NO_STEPS: dict[str, tuple[dict[str, Any], Any]] = {
 def test_what_no_step_counts_ends_in_time(schema: dict[str, Any], value: Any) -> None:
     with pytest.raises(TooCostly):
         keeps(schema, value)
+
+
+def test_what_takes_too_long_is_given_up_whatever_its_steps() -> None:
+    """By the clock that is passed in: it is looked at with every step."""
+    ticks = iter(range(100))
+    with pytest.raises(TooCostly):
+        keeps({"items": {"type": "integer"}}, [1, 2, 3], clock=lambda: float(next(ticks)))
+    assert keeps({"items": {"type": "integer"}}, [1, 2, 3], clock=lambda: 0.0)
