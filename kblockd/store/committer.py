@@ -1,8 +1,8 @@
 """The thread that makes groups durable: hash, one batch, one flush, the head, then one answer to the loop.
 
-Whatever has queued up while it was busy joins the next batch; there is no delay to gather. A failure before the
-write leaves nothing behind; from the write on it is neither yes nor no. Either way the thread ends: the next start
-decides from disk. Source: design section 4.
+The loop hands over one group at a time; whatever is committed while the thread is busy is the next one, and there is no
+delay to gather. A failure before the write leaves nothing behind; from the write on it is neither yes nor no. Either
+way the thread ends: the next start decides from disk. Source: design section 4.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from kblockd.store.tree import Tree
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The commits of one turn of the loop. The loop fills it, the thread reads it, the loop answers its waiters."""
+    """Commits that become durable together. The loop fills it, the thread reads it, the loop answers its waiters."""
 
     number: int
     first_index: int
@@ -72,12 +72,12 @@ class Group:
 class Answers(Protocol):
     """What the thread calls; each goes to the loop by ``call_soon_threadsafe``."""
 
-    def on_durable(self, groups: Sequence[Group], head: Head) -> None:
-        """The groups are on disk and in the head."""
+    def on_durable(self, group: Group, head: Head) -> None:
+        """The group is on disk and in the head."""
         ...
 
-    def on_failed(self, groups: Sequence[Group], reason: str, unknown: bool) -> None:
-        """The groups failed; nothing that was queued behind them is written."""
+    def on_failed(self, group: Group, reason: str, unknown: bool) -> None:
+        """The group failed; nothing that came after it is written."""
         ...
 
     def on_stopped(self) -> None:
@@ -113,42 +113,27 @@ class Committer:
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            groups, last = self._take()
-            if groups and not self._commit(groups):
+        while (group := self._queue.get()) is not None:
+            if not self._commit(group):
                 return
-            if last:
-                self._tell(self._answers.on_stopped)
-                return
+        self._tell(self._answers.on_stopped)
 
-    def _take(self) -> tuple[list[Group], bool]:
-        """Everything that is queued, at least one; True when the end was among it."""
-        groups: list[Group] = []
-        item = self._queue.get()
-        while item is not None:
-            groups.append(item)
-            try:
-                item = self._queue.get_nowait()
-            except queue.Empty:
-                return groups, False
-        return groups, True
-
-    def _commit(self, groups: list[Group]) -> bool:
+    def _commit(self, group: Group) -> bool:
         self._written = False
         try:
-            head = self._write(groups)
+            head = self._write(group)
         except Exception as error:
             # RocksDB's errors are bare exceptions; whatever it is, the process cannot go on from here.
             reason = f"{type(error).__name__}: {error}"
-            self._tell(self._answers.on_failed, groups, reason, self._written)
+            self._tell(self._answers.on_failed, group, reason, self._written)
             return False
-        self._tell(self._answers.on_durable, groups, head)
+        self._tell(self._answers.on_durable, group, head)
         return True
 
-    def _write(self, groups: list[Group]) -> Head:
-        labels = sorted(set().union(*(group.labels for group in groups)))
-        batch = self._batch(groups)
-        size = groups[-1].first_index + len(groups[-1].records)
+    def _write(self, group: Group) -> Head:
+        labels = sorted(group.labels)
+        size = group.first_index + len(group.records)
+        batch = self._batch(group)
         self._written = True
         self._database.write(batch, self._write_options)
         self._reach(labels, "written")
@@ -156,33 +141,26 @@ class Committer:
         self._reach(labels, "flushed")
         head = self._head.write(size, self._database.latest_sequence_number(), self._tree.root())
         self._reach(labels, "headed")
-        for group in groups:
-            for action in group.actions:
-                action(head)
+        for action in group.actions:
+            action(head)
         return head
 
-    def _batch(self, groups: list[Group]) -> WriteBatch:
-        """The only place where rows become bytes. A row that several groups wrote is put once."""
-        records = [record for group in groups for record in group.records]
-        rows: dict[Key, tuple[int, Row | None]] = {}
-        payloads: dict[Key, bytes | None] = {}
-        for group in groups:
-            rows.update(group.rows)
-            payloads.update(group.payloads)
+    def _batch(self, group: Group) -> WriteBatch:
+        """The only place where rows become bytes."""
         batch = WriteBatch(raw_mode=True)
-        for key, (version, row) in rows.items():
+        for key, (version, row) in group.rows.items():
             if row is None:
                 batch.delete(schema.encode_key(key))
             else:
                 batch.put(schema.encode_key(key), schema.encode_row(version, row))
-        for key, data in payloads.items():
+        for key, data in group.payloads.items():
             if data is None:
                 batch.delete(schema.encode_key(key))
             else:
                 batch.put(schema.encode_key(key), data)
-        if records:
+        if group.records:
             # The loop must know them before the write makes them readable.
-            groups[-1].nodes = self._put_records(batch, groups[0].first_index, records)
+            group.nodes = self._put_records(batch, group.first_index, group.records)
         batch.put(schema.encode_key(schema.GROUP_KEY), schema.encode_u64(self._head.head.sequence + 1))
         return batch
 

@@ -1,8 +1,8 @@
 """RocksStore: the embedded store. One asyncio loop decides, one thread commits.
 
 The loop checks conditions and folds, over the pending rows first and the database after; a group closes at the end of
-a loop turn and goes to ``kblockd.store.committer``. Nothing here suspends between the look at a condition and the
-place in the group: that makes a commit a reservation (LED-04). Source: design section 4.
+a loop turn and goes to ``kblockd.store.committer``, one at a time. Nothing here suspends between the look at a
+condition and the place in the group: that makes a commit a reservation (LED-04). Source: design section 4.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class RocksStore:
         self._next = self._head.size
         self._numbers = itertools.count()
         self._group: Group | None = None
+        self._writing = False
         self._waiting: deque[Group] = deque()
         self._failure = ""
         self._distrusted = ""
@@ -320,16 +321,24 @@ class RocksStore:
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
 
     def _open_group(self) -> Group:
-        """The group of this loop turn; it closes when the callbacks that are ready now have run."""
+        """The group that takes commits now. It closes when the callbacks that are ready have run; while another is
+        being written, at the end of the turn in which those who waited for that one go on: what they commit next
+        would else be a flush behind."""
         if self._group is None:
             self._group = Group(next(self._numbers), self._next)
             self._waiting.append(self._group)
-            self._loop.call_soon(self._close_group)
+            if not self._writing:
+                self._loop.call_soon(self._end_turn)
         return self._group
+
+    def _end_turn(self) -> None:
+        if not self._writing:
+            self._close_group()
 
     def _close_group(self) -> None:
         group, self._group = self._group, None
         if group is not None and not self._failure:
+            self._writing = True
             self._committer.put(group)
 
     def distrust(self, reason: str) -> None:
@@ -352,21 +361,22 @@ class RocksStore:
 
     # Answers of the committer, on the loop ---------------------------------------------------------------------
 
-    def on_durable(self, groups: Sequence[Group], head: Head) -> None:
-        """The groups are on disk: their rows are now the database's."""
+    def on_durable(self, group: Group, head: Head) -> None:
+        """The group is on disk: its rows are now the database's, and the next one may follow."""
         self._head = head
-        for group in groups:
-            self._waiting.popleft()
-            self._overlay.settle(group)
-            group.answer()
+        self._waiting.popleft()
+        self._overlay.settle(group)
+        group.answer()
+        self._writing = False
+        if self._group is not None:
+            self._loop.call_soon(self._end_turn)
 
-    def on_failed(self, groups: Sequence[Group], reason: str, unknown: bool) -> None:
-        """The store has failed: members of the written batch learn *unknown*, all others a definite no."""
+    def on_failed(self, group: Group, reason: str, unknown: bool) -> None:
+        """The store has failed: members of the written group learn *unknown*, all others a definite no."""
         # A compaction reads old files, so a write can be what finds the damage.
         self._failure = reason = f"{reason}. {_EXPORT}" if "Corruption" in reason else reason
-        written = {group.number for group in groups} if unknown else frozenset()
-        for group in self._waiting:
-            group.answer((_COMMIT_UNKNOWN, True) if group.number in written else (_NOT_WRITTEN, False))
+        for waiting in self._waiting:
+            waiting.answer((_COMMIT_UNKNOWN, True) if waiting is group and unknown else (_NOT_WRITTEN, False))
         self._waiting.clear()
         self.on_stopped()
         self._on_failure(reason)

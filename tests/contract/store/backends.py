@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Protocol
@@ -40,9 +41,15 @@ class Gate:
     def __init__(self) -> None:
         self._open = threading.Event()
         self._open.set()
+        self._reached = threading.Event()
 
     def hold(self) -> None:
         self._open.clear()
+        self._reached.clear()
+
+    async def reached(self) -> None:
+        """Returns when the committer stands at the gate."""
+        assert await asyncio.to_thread(self._reached.wait, 60)
 
     def release(self) -> None:
         self._open.set()
@@ -52,6 +59,7 @@ class Gate:
 
     def reach_blocking(self, point: str) -> None:
         if point == "held:written":
+            self._reached.set()
             assert self._open.wait(60)
 
 

@@ -13,6 +13,7 @@ from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.verify import verify
 from kblockd.store import opening
 from kblockd.store.rocks import RocksStore
+from tests.contract.store.backends import Gate
 from tests.contract.store.folding import fold, put, record
 
 
@@ -61,6 +62,33 @@ async def test_led_01_log_and_head_are_synced_before_anybody_is_told(
 
 
 _ORIGINAL_VIEW = opening.View
+
+
+async def test_what_is_committed_during_a_flush_shares_the_next_with_those_who_waited_for_it(tmp_path: Path) -> None:
+    """Design section 4. A second caller comes while the first one's group is written; the first goes on as soon as it
+    is durable. Their next commits become durable by one flush, not by one each."""
+    gate = Gate()
+    store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), failpoints=gate, ballast_bytes=0)
+    before = store.head().sequence
+    gate.hold()
+    first = await store.commit([], [record(put(("thing", 1), n=1))], label="held")
+
+    async def goes_on() -> None:
+        await first.durable()
+        await (await store.commit([], [record(put(("thing", 1), n=2))])).durable()
+
+    async def comes_later() -> None:
+        await (await store.commit([], [record(put(("thing", 2), n=1))])).durable()
+
+    tasks = [asyncio.create_task(goes_on())]
+    await gate.reached()
+    tasks.append(asyncio.create_task(comes_later()))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    gate.release()
+    await asyncio.gather(*tasks)
+    assert store.head().sequence == before + 2
+    await store.close()
 
 
 async def test_the_incarnation_counts_opens_and_is_on_disk_before_the_store_is(tmp_path: Path) -> None:
