@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import socket
 import ssl
+import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
 
 import httpx2
 import pytest
+import uvloop
 
 from kblockd.upstream.address_guard import AddressGuard
 from kblockd.upstream.exchange import Guard, GuardedExchange, Origin
@@ -30,17 +34,51 @@ class Server:
     def exchange(
         self, trusted: str | None, pins: Collection[str] = (), host: str = "upstream.example"
     ) -> GuardedExchange:
-        async def resolve(name: str, port: int) -> list[str]:
-            return ["127.0.0.1"]
-
-        address_guard = AddressGuard([ipaddress.ip_network("127.0.0.0/8")], resolve=resolve)
-        guard = Guard(
-            Origin("https", host, self.http.port), address_guard.connect, make_context(trusted), 1 << 20, pins
-        )
-        return guard.exchange(time.monotonic() + 20)
+        return _exchange(self.http.port, trusted, pins, host)
 
     def request(self, host: str = "upstream.example") -> httpx2.Request:
         return httpx2.Request("POST", f"https://{host}:{self.http.port}/", content=b"{}")
+
+
+class AbruptServer:
+    """Answers each connection with ``body`` and closes the socket beneath TLS."""
+
+    def __init__(self, context: ssl.SSLContext, body: bytes) -> None:
+        self._context = context
+        self._answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> int:
+        self._thread.start()
+        return int(self._listening.getsockname()[1])
+
+    def __exit__(self, *_: object) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                plain, _ = self._listening.accept()
+            except OSError:
+                return
+            with self._context.wrap_socket(plain, server_side=True) as secured:
+                secured.recv(65536)
+                secured.sendall(self._answer)
+                # Leaving closes the socket; close_notify would come from unwrap alone.
+
+
+def _exchange(
+    port: int, trusted: str | None, pins: Collection[str] = (), host: str = "upstream.example"
+) -> GuardedExchange:
+    async def resolve(name: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    address_guard = AddressGuard([ipaddress.ip_network("127.0.0.0/8")], resolve=resolve)
+    guard = Guard(Origin("https", host, port), address_guard.connect, make_context(trusted), 1 << 20, pins)
+    return guard.exchange(time.monotonic() + 20)
 
 
 async def test_the_name_is_verified_although_the_address_is_connected_to(tmp_path: Path) -> None:
@@ -72,6 +110,29 @@ async def test_a_handshake_that_fails_sends_nothing(tmp_path: Path, case: str) -
         assert exchange.tampered == ("TLS_PIN_MISMATCH" if case == "other key" else "")
         assert server.http.requests == []
         await exchange.close()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_an_answer_keeps_its_end_when_the_peer_closes_without_a_word(
+    tmp_path: Path, run: Callable[[Coroutine[None, None, list[int]]], list[int]]
+) -> None:
+    """A TLS transport of uvloop that is paused drops what it holds when the connection ends without close_notify: an
+    answer within its bounds is never paused."""
+    shown = Certificate(tmp_path)
+    body = b"x" * 900_000
+
+    async def received(port: int) -> list[int]:
+        lengths = []
+        for _ in range(3):
+            exchange = _exchange(port, str(shown.ca_file))
+            request = httpx2.Request("POST", f"https://upstream.example:{port}/", content=b"{}")
+            response = await exchange.transport.handle_async_request(request)
+            lengths.append(len(await response.aread()))
+            await exchange.close()
+        return lengths
+
+    with AbruptServer(shown.context, body) as port:
+        assert run(received(port)) == [len(body)] * 3
 
 
 def test_system_authorities_by_default_and_no_key_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
