@@ -59,8 +59,8 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.security.hostile.fuzz --seconds 120
 
 $(STAMP): .requirements.lock pyproject.toml plugins/mcp/pyproject.toml plugins/http/pyproject.toml proto/build_stubs.py $(wildcard proto/kblock/v1/*.proto)
-	@$(if $(wildcard $(BIN)/pip),true,$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
-	  || { echo "$(PYTHON) is no Python 3.11 to 3.13; name one: make demo PYTHON=python3.12"; exit 1; })
+	@$(if $(wildcard $(BIN)/pip),true,$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' \
+	  || { echo "$(PYTHON) is no Python 3.11 to 3.14; name one: make demo PYTHON=python3.12"; exit 1; })
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .requirements.lock
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e plugins/mcp -e plugins/http
