@@ -1,8 +1,9 @@
 """The thread that makes groups durable: hash, one batch, one flush, the head, then one answer to the loop.
 
 The loop hands over one group at a time; whatever is committed while the thread is busy is the next one, and there is no
-delay to gather. A failure before the write leaves nothing behind; from the write on it is neither yes nor no. Either
-way the thread ends: the next start decides from disk. Source: design section 4.
+delay to gather. Only at the end of the store is the last group queued behind the one in flight. A failure before the
+write leaves nothing behind; from the write on it is neither yes nor no. Either way the thread ends: the next start
+decides from disk. Source: design section 4.
 """
 
 from __future__ import annotations

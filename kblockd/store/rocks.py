@@ -115,9 +115,9 @@ class RocksStore:
         ``data_dir`` must exist; a directory without a store gets an empty one. ``tree`` is a fresh
         ``kblockd.ledger.merkle.MerkleTree``; its ``append`` is the protocol's ``OnAppend``. ``inspect`` runs over the
         read-only view after the built-in checks and refuses the start by raising ``StoreRefused``
-        (``kblockd.ledger.start.inspect``). ``on_failure`` is called once, on the loop, with the reason (RocksDB's
-        words, for the log alone) when a write or a read has failed: the process must end. Raises ``StoreRefused``
-        with numbers and the next step.
+        (``kblockd.ledger.start.inspect``). ``on_failure`` is called on the loop, with the reason (RocksDB's words, for
+        the log alone), when a write or a read has failed, and again when a write fails after a read: the process must
+        end. Raises ``StoreRefused`` with numbers and the next step.
         """
         opened = await asyncio.to_thread(
             opening.open_directory, Path(data_dir), tree=tree, inspect=inspect, ballast_bytes=ballast_bytes
@@ -328,12 +328,8 @@ class RocksStore:
             self._group = Group(next(self._numbers), self._next)
             self._waiting.append(self._group)
             if not self._writing:
-                self._loop.call_soon(self._end_turn)
+                self._loop.call_soon(self._close_group)
         return self._group
-
-    def _end_turn(self) -> None:
-        if not self._writing:
-            self._close_group()
 
     def _close_group(self) -> None:
         group, self._group = self._group, None
@@ -369,7 +365,7 @@ class RocksStore:
         group.answer()
         self._writing = False
         if self._group is not None:
-            self._loop.call_soon(self._end_turn)
+            self._loop.call_soon(self._close_group)
 
     def on_failed(self, group: Group, reason: str, unknown: bool) -> None:
         """The store has failed: members of the written group learn *unknown*, all others a definite no."""

@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ def _become_daemon(request: dict[str, Any]) -> None:
     code = 1
     try:
         code = kblockd.daemon.run(Path(request["config"]))
+    except BaseException:
+        traceback.print_exc()  # a start that is refused says so, as the command would
     finally:
         sys.stderr.flush()
         os._exit(code)

@@ -15,7 +15,7 @@ from kblockd.domain.failpoints import FailpointError
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store import opening
 from kblockd.store.head import Head, HeadFile
-from kblockd.store.protocol import Absent, Key, StoreFailed
+from kblockd.store.protocol import Absent, Append, Key, Read, Row, StoreFailed, Unreadable
 from kblockd.store.rocks import RocksStore
 from tests.contract.store.folding import fold, put, record
 
@@ -23,10 +23,11 @@ A: Key = ("thing", "a")
 
 
 class Failing:
-    """Fails one point, as soon as it may; the others are noted."""
+    """Holds one point and, as soon as it may, fails it or goes on; the others are noted."""
 
-    def __init__(self, point: str) -> None:
+    def __init__(self, point: str, fails: bool = True) -> None:
         self._point = point
+        self._fails = fails
         self.reached: list[str] = []
         self.there = threading.Event()
         self.go_on = threading.Event()
@@ -39,7 +40,8 @@ class Failing:
         if point == self._point:
             self.there.set()
             assert self.go_on.wait(60)
-            raise FailpointError(point)
+            if self._fails:
+                raise FailpointError(point)
 
 
 class FailingTree(MerkleTree):
@@ -63,24 +65,24 @@ async def refused(call: Callable[[], Any]) -> StoreFailed:
 
 
 @pytest.mark.parametrize("place", ["written", "flushed", "headed"])
-async def test_led_17_members_learn_unknown_and_queued_commits_a_definite_no(tmp_path: Path, place: str) -> None:
+async def test_led_17_members_learn_unknown_and_later_commits_a_definite_no(tmp_path: Path, place: str) -> None:
     """Design section 4, *A failed write or flush*. Nothing goes on as if the record were there."""
     reasons: list[str] = []
     points = Failing(f"10.mark_sent:{place}")
     store = await opened(tmp_path, failpoints=points, on_failure=reasons.append)
-    await (await store.commit([], [record(put(("thing", "before"), n=0))], label="03.decide")).durable()
+    before = await store.commit([], [record(put(("thing", "before"), n=0))], label="03.decide")
+    await asyncio.sleep(0)
+    # While that is written, these gather in the next group.
     one = await store.commit([], [record(put(A, n=1))], label="10.mark_sent")
     two = await store.commit([], [record(put(("thing", "b"), n=1))])
     reader = asyncio.create_task(store.get(A))
     loser = asyncio.create_task(store.commit([Absent(A)], [record()]))
     await asyncio.to_thread(points.there.wait)
-    queued = await store.commit([], [record(put(("thing", "c"), n=1))])
-    await asyncio.sleep(0)
-    still_open = await store.commit([], [record(put(("thing", "d"), n=1))])
+    await before.durable()
+    still_open = await store.commit([], [record(put(("thing", "c"), n=1))])
     points.go_on.set()
     assert (await refused(one.durable)).unknown
     assert (await refused(two.durable)).unknown
-    assert not (await refused(queued.durable)).unknown
     assert not (await refused(still_open.durable)).unknown
     assert (await refused(one.durable)).unknown
     # For those who only read, no commit of theirs is in question.
@@ -113,6 +115,45 @@ async def _answers_nothing(store: RocksStore) -> None:
         lambda: store.backup("/nonexistent"),
     ):
         assert not (await refused(call)).unknown
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["fails", "goes on"])
+@pytest.mark.parametrize("ending", ["stop", "unreadable"])
+async def test_led_17_a_store_that_ends_during_a_write_still_writes_what_is_ordered(
+    tmp_path: Path, ending: str, fails: bool
+) -> None:
+    """The one time that a group is queued behind another: it follows, unless the first one fails. Nobody hangs."""
+    points = Failing("10.mark_sent:written", fails)
+    store = await opened(tmp_path, fold=unreadable, failpoints=points)
+    first = await store.commit([], [record(put(A, n=1))], label="10.mark_sent")
+    await asyncio.to_thread(points.there.wait)
+    second = await store.commit([], [record(put(("thing", "b"), n=1))])
+    if ending == "unreadable":
+        await refused(lambda: store.commit([], [Append(b"unreadable")]))
+    closing = asyncio.create_task(store.close())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    # Whoever goes on from here is refused, and joins no group that nobody hands over.
+    assert not (await refused(lambda: store.commit([], [record()]))).unknown
+    points.go_on.set()
+    if fails:
+        assert (await refused(first.durable)).unknown
+        assert not (await refused(second.durable)).unknown
+    else:
+        await first.durable()
+        await second.durable()
+    await closing
+    again = await opened(tmp_path)
+    assert again.size() == (1 if fails else 2)
+    assert again.clean is (ending == "stop" and not fails)
+    await again.close()
+
+
+def unreadable(read: Read, index: int, leaf: bytes) -> Sequence[tuple[Key, Row | None]]:
+    """The fold of the suite, and a record that meets damage."""
+    if leaf == b"unreadable":
+        raise Unreadable("made up")
+    return fold(read, index, leaf)
 
 
 async def test_a_failure_before_the_write_is_a_definite_no(tmp_path: Path) -> None:
