@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from kblockd.policy.faults import LoadFailed
 
@@ -20,7 +21,7 @@ class Running:
     """Made by ``start``; must be killed, also when it has ended by itself."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, end: asyncio.BaseTransport
+        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, end: asyncio.StreamWriter
     ) -> None:
         self._process = process
         self._reader = reader
@@ -30,18 +31,23 @@ class Running:
     async def start(cls, program: Path, memory_mib: int, *arguments: str, folder: Path) -> Running:
         """With an empty environment, in ``folder``; raises ``OSError``. A cancelled start leaves no process.
 
-        Not by the loop: uvloop forks a process with threads and runs Python in the fork before it executes.
+        Not by the loop: uvloop forks a process with threads and runs Python in the fork before it executes. Its output
+        is a socket, which a transport takes over: of a pipe uvloop closes the descriptor twice, and whoever has been
+        given the same number in between, RocksDB perhaps, loses a file.
         """
         launcher = (sys.executable, "-I", "-m", "kblockd.policy.opa.launch")
         command = [*launcher, str(os.getpid()), str(memory_mib), str(program), *arguments]
-        starting = asyncio.ensure_future(asyncio.to_thread(_start, command, folder))
-        try:
-            process = await asyncio.shield(starting)
-            return cls(process, *await _reading(process.stdout))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                await _killed(await starting)
-            raise
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            starting = asyncio.ensure_future(asyncio.to_thread(_start, command, folder, theirs))
+            try:
+                process = await asyncio.shield(starting)
+                reader, end = await asyncio.open_connection(sock=ours.dup())
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    await _killed(await starting)
+                raise
+        return cls(process, reader, end)
 
     @property
     def pid(self) -> int:
@@ -67,22 +73,16 @@ class Running:
         self._end.close()
 
 
-def _start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
+def _start(command: list[str], folder: Path, output: socket.socket) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603  # the program that the configuration names
         command,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=output.fileno(),
         stderr=subprocess.STDOUT,
         env={},
         cwd=folder,
         start_new_session=True,
     )
-
-
-async def _reading(output: IO[bytes] | None) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
-    reader = asyncio.StreamReader()
-    end, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), output)
-    return reader, end
 
 
 async def _killed(process: subprocess.Popen[bytes]) -> None:
