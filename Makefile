@@ -49,7 +49,7 @@ ifneq ($(GO),)
 	@[ -x $(OPA) ] || GOBIN=$(CURDIR)/$(TOOLS)/bin CGO_ENABLED=0 $(GO) install github.com/open-policy-agent/opa@$(OPA_VERSION)
 endif
 
-# Hours rather than minutes: every power loss, every damage, 200 kills under load, 10^5 executions on flat memory.
+# An hour rather than minutes: every power loss, every damage, 200 kills under load, 10^5 executions on flat memory.
 soak: $(STAMP) tools
 	$(BIN)/pytest -q -n 2 --dist loadfile -m soak --timeout 3600
 	$(BIN)/python -m tests.crash.damage.table

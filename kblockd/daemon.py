@@ -20,8 +20,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from kblockd.allocator import bound_heaps
 from kblockd.approvals.service import Approvals
 from kblockd.config import Configuration, ConfigurationError, load
@@ -32,7 +30,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
 from kblockd.domain.fold import fold
 from kblockd.domain.records import read
-from kblockd.ending import Ending, leave_nobody
+from kblockd.ending import EXIT_FAILED, Ending, leave_nobody, run_alone
 from kblockd.evidence.errors import KeysRefused
 from kblockd.evidence.keyring import KeyRing
 from kblockd.execution.activate import Activation
@@ -70,7 +68,6 @@ from kblockd.upstream.catalog import CatalogError, Upstreams, load_plugins, open
 from kblockd.watchdog import Watchdog
 
 EXIT_REFUSED = 1
-EXIT_FAILED = 75
 GRACE_SECONDS = 20.0
 _NEW_OBJECTS = 20_000
 _log = logging.getLogger(__name__)
@@ -95,7 +92,7 @@ def run(config: Path) -> int:
     bound_heaps()
     set_up_logging()
     try:
-        return uvloop.run(_serve(config))
+        return run_alone(_serve(config))
     except (ConfigurationError, CatalogError, KeysRefused, StoreRefused, UnsafeSocket) as refused:
         print(f"kblockd refuses to start:\n{refused}", file=sys.stderr)
         return EXIT_REFUSED

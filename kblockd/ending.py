@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
+import uvloop
+
+EXIT_FAILED = 75
 LEFT_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
@@ -35,6 +39,34 @@ class Ending:
         """Not serving any more, but kept for a look: the ledger is not what it should be."""
         _log.critical("NOT_SERVING: %s; run `kblockd ledger verify` and restore from a backup", reason)
         self.distrusted = self.distrusted or reason
+
+
+def run_alone(work: Coroutine[Any, Any, int]) -> int:
+    """As ``uvloop.run``, for work that nobody but itself may end. Returns and raises what it does.
+
+    A KeyboardInterrupt or SystemExit out of any other task, one that a plugin left behind, ends the loop. To close then
+    would be to cancel everything at once, the gRPC servers' own tasks too; processes that did so were seen to crash on
+    overwritten memory, with the store still open. So the process ends on the spot with ``EXIT_FAILED``, and the next
+    start decides from disk (RPC-03).
+    """
+    running = True
+
+    async def main() -> int:
+        nonlocal running
+        try:
+            return await work
+        finally:
+            running = False
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(main())
+        except (KeyboardInterrupt, SystemExit) as stray:
+            if not running:
+                raise
+            _log.critical("the daemon must end: a %s that was none of its own ended its loop", type(stray).__name__)
+            logging.shutdown()
+            os._exit(EXIT_FAILED)
 
 
 async def leave_nobody(code: int) -> None:

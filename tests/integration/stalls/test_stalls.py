@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from kblockd.client import Completed, InProgress, Unavailable, UpstreamError
+from kblockd.ending import EXIT_FAILED
 from kblockd.watchdog import EXIT_STALLED
 from tests.integration.stalls.answers import (
     STOP_SECONDS,
@@ -98,14 +99,14 @@ def test_rpc_03_an_adapter_that_does_not_close_keeps_nobody(stalled: Stalled, cl
     assert (again.result_dsse, again.replayed) == (answer.result_dsse, True)
 
 
-@pytest.mark.soak
 def test_rpc_03_a_task_that_ends_the_loop_is_no_orderly_stop(stalled: Stalled) -> None:
     """RPC-03: SystemExit(0) in a task that a plugin left behind takes the process along: never as if it had been
     told to stop; the next life is well, and nothing is done twice."""
     stalled.start()
     call, others = stalled.stalled("bomb"), [stalled.other() for _ in range(2)]
     assert isinstance(execute(stalled, call), Completed | Unavailable)
-    assert stalled.site.wait_dead() != 0
+    assert stalled.site.wait_dead() == EXIT_FAILED
+    assert "a SystemExit that was none of its own" in stalled.site.said()
     stalled.start()
     check_completed(stalled, others, execute_all(stalled, others), "completed_verified")
     assert stalled.effects(call) == 1
