@@ -84,7 +84,6 @@ class RocksStore:
         self._next = self._head.size
         self._numbers = itertools.count()
         self._group: Group | None = None
-        self._writing = False
         self._waiting: deque[Group] = deque()
         self._failure = ""
         self._distrusted = ""
@@ -326,15 +325,14 @@ class RocksStore:
         would else be a flush behind."""
         if self._group is None:
             self._group = Group(next(self._numbers), self._next)
-            self._waiting.append(self._group)
-            if not self._writing:
+            if not self._waiting:
                 self._loop.call_soon(self._close_group)
+            self._waiting.append(self._group)
         return self._group
 
     def _close_group(self) -> None:
         group, self._group = self._group, None
         if group is not None and not self._failure:
-            self._writing = True
             self._committer.put(group)
 
     def distrust(self, reason: str) -> None:
@@ -363,7 +361,6 @@ class RocksStore:
         self._waiting.popleft()
         self._overlay.settle(group)
         group.answer()
-        self._writing = False
         if self._group is not None:
             self._loop.call_soon(self._close_group)
 

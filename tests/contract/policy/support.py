@@ -253,6 +253,14 @@ def children(parent: int | None = None, mark: bytes = b"kblockd.policy.worker") 
     return found - _BEFORE
 
 
+def ended(pid: int) -> bool:
+    """Whether nothing is left of it but its exit code, or not even that. Its command line is gone before its socket."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for a condition; fails after ``HANG_SECONDS``."""
     async with asyncio.timeout(HANG_SECONDS):

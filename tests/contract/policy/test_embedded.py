@@ -29,6 +29,7 @@ from tests.contract.policy.support import (
     deciding,
     document,
     embedded,
+    ended,
     running,
     until,
 )
@@ -170,14 +171,6 @@ async def test_an_idle_child_that_was_killed_costs_no_question(tmp_path: Path) -
         os.kill(victim, signal.SIGKILL)
         await until(lambda: ended(victim))
         assert (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "allow"
-
-
-def ended(pid: int) -> bool:
-    """Whether nothing is left of it but its exit code, or not even that. Its command line is gone before its socket."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 async def test_cancelled_question_harms_no_other(tmp_path: Path) -> None:

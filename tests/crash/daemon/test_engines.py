@@ -6,11 +6,10 @@ Design section 8 by the other engine: what is true of effects, records and answe
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.contract.policy.support import HANG_SECONDS, children
+from tests.contract.policy.support import HANG_SECONDS, children, ended
 from tests.crash.daemon.story import Story, World
 from tests.crash.daemon.test_boundaries import PROPOSING, RUNNING
 
@@ -41,7 +40,7 @@ def test_rec_08_pol_13_a_kill_while_opa_decides(world: World, failpoint: str) ->
     story = Story.new(world)
     story.tell_until_death()
     assert len(world.effects(story.order)) <= 1
-    ended(orphans)
+    await_end(orphans)
     world.site.start()
     story.check_completed(story.finish())
     claimed = [record for record in story.records() if record.type == "execution.claimed"]
@@ -56,10 +55,10 @@ def served(world: World) -> set[int]:
     return children(world.site.process.pid, b"--server")
 
 
-def ended(processes: set[int]) -> None:
+def await_end(processes: set[int]) -> None:
     """Waits for it."""
     limit = time.monotonic() + HANG_SECONDS
-    while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes):
+    while not all(map(ended, processes)):
         assert time.monotonic() < limit
         time.sleep(0.02)
 
