@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 _DRAWN_BYTES = 1024
+_PAIR_SECONDS = 0.0001
+_READINGS = 10
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -43,8 +45,7 @@ class SystemClock:
         self._read_wall = wall
         self._read_monotonic = monotonic
         self._read_elapsed = elapsed or monotonic
-        self._started = self._read_elapsed()
-        self._wall = wall()
+        self._started, self._wall = self._paired()
 
     def after(self, record: dt.datetime | None) -> None:
         """Once the time of the last record is known: before anything is decided or recorded."""
@@ -66,15 +67,28 @@ class SystemClock:
         """
         if self._floor is None or self._elapsed() >= self._floor:
             return False
-        wall = self._read_wall()
+        elapsed, wall = self._paired()
         if wall < self._floor:
             return True
-        self._started, self._wall = self._read_elapsed(), wall
+        self._started, self._wall = elapsed, wall
         return False
 
     async def sleep(self, seconds: float) -> None:
         """On the running loop."""
         await asyncio.sleep(seconds)
+
+    def _paired(self) -> tuple[float, dt.datetime]:
+        """Elapsed seconds and the wall clock a moment before. A process that loses its processor between two reads in
+        the other order runs ahead of the machine ever after, and dates a record later than the call that follows it.
+        """
+        readings = []
+        for _ in range(_READINGS):
+            before, wall, after = self._read_elapsed(), self._read_wall(), self._read_elapsed()
+            readings.append((after - before, after, wall))
+            if after - before <= _PAIR_SECONDS:
+                break
+        _, elapsed, wall = min(readings)
+        return elapsed, wall
 
     def _elapsed(self) -> dt.datetime:
         return self._wall + dt.timedelta(seconds=self._read_elapsed() - self._started)

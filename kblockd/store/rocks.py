@@ -358,8 +358,14 @@ class RocksStore:
     def on_durable(self, group: Group, head: Head) -> None:
         """The group is on disk: its rows are now the database's, and the next one may follow."""
         self._head = head
+        try:
+            self._overlay.settle(group)
+        except Exception as error:
+            # A defect: no later group would be handed over, and everybody would wait for ever.
+            self._committer.put(None)
+            self.on_failed(group, f"{type(error).__name__}: {error}", True)
+            return
         self._waiting.popleft()
-        self._overlay.settle(group)
         group.answer()
         if self._group is not None:
             self._loop.call_soon(self._close_group)

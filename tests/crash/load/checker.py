@@ -137,7 +137,8 @@ def _marked(history: History, ledger: Ledger) -> Iterator[Finding | None]:
             yield Finding(Fault.UNMARKED_EFFECT, line["order_id"], f"{seen[line['key']]} calls, {len(markers)} markers")
             continue
         at = dt.datetime.fromisoformat(markers[seen[line["key"]] - 1].document["at"]).timestamp()
-        yield _if(at > line["at"], Fault.UNMARKED_EFFECT, line["order_id"], "the marker is younger than the call")
+        words = f"the marker is {at - line['at']:.6f} s younger than the call"
+        yield _if(at > line["at"], Fault.UNMARKED_EFFECT, line["order_id"], words)
 
 
 def _authorised(history: History, ledger: Ledger) -> Iterator[Finding | None]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 
+from tests.counts import COUNTS
 from tests.crash.load.campaign import Campaign
 from tests.crash.load.checker import Fault, Report, check
 from tests.crash.load.forgeries import FORGERIES, Forgery
@@ -19,6 +21,7 @@ ALWAYS_SEEN = frozenset(Fault) - {Fault.UNEXPECTED_REFUSAL}
 """Rules that have cases in any campaign; whether a refusal is met depends on the instant."""
 
 Judged = tuple[Campaign, Report]
+Say = Callable[[str, str], None]
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -29,11 +32,11 @@ def short() -> Judged:
     return campaign(SHORT, forked=True)
 
 
-def check_sound(judged: Judged) -> None:
+def check_sound(judged: Judged, say: Say) -> None:
     """Nothing was found, every rule had something to look at, and the deaths hit calls under way."""
     done, report = judged
     said = table(done, report)
-    print(said)
+    say(COUNTS, said)
     assert done.kills == done.plan.kills
     assert report.findings == [], said
     assert done.verified["ok"], said
@@ -41,10 +44,10 @@ def check_sound(judged: Judged) -> None:
     assert interrupted(done.history.leaves).total() > done.plan.kills, said
 
 
-def test_rec_04_idm_05_out_08_kills_at_random_instants_under_load(short: Judged) -> None:
+def test_rec_04_idm_05_out_08_kills_at_random_instants_under_load(short: Judged, record_property: Say) -> None:
     """REC-04, IDM-05, OUT-08: no double effect, nothing that was acknowledged is lost, no false success and
     no false "nothing happened", an approval is consumed once, a result stays what it was (R111, R186, R194, R462)."""
-    check_sound(short)
+    check_sound(short, record_property)
 
 
 def test_the_short_campaign_has_mixed_ends(short: Judged) -> None:
@@ -79,6 +82,6 @@ def test_every_fault_is_forged() -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_rec_04_idm_05_out_08_two_hundred_kills_under_load() -> None:
+def test_rec_04_idm_05_out_08_two_hundred_kills_under_load(record_property: Say) -> None:
     """As the short one, with 64 callers and the command itself as the process that dies (R111, R186, R194, R462)."""
-    check_sound(campaign(LONG, forked=False))
+    check_sound(campaign(LONG, forked=False), record_property)

@@ -14,7 +14,9 @@ import pytest
 from kblockd.domain.failpoints import FailpointError
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store import opening
+from kblockd.store.committer import Group
 from kblockd.store.head import Head, HeadFile
+from kblockd.store.pending import Overlay
 from kblockd.store.protocol import Absent, Append, Key, Read, Row, StoreFailed, Unreadable
 from kblockd.store.rocks import RocksStore
 from tests.contract.store.folding import fold, put, record
@@ -198,3 +200,26 @@ async def test_a_backup_that_cannot_be_written_does_not_fail_the_store(
         await store.backup(str(target))
     await (await store.commit([], [record(put(A, n=1))])).durable()
     await store.close()
+
+
+async def test_a_defect_among_the_answers_fails_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on disk is not what the loop believes any more. Nobody waits for a group that is never handed over."""
+    reasons: list[str] = []
+    store = await opened(tmp_path, on_failure=reasons.append)
+
+    def defect(overlay: Overlay, group: Group) -> None:
+        raise KeyError("made up")
+
+    monkeypatch.setattr(Overlay, "settle", defect)
+    written = await store.commit([], [record(put(A, n=1))])
+    await asyncio.sleep(0)
+    next_one = await store.commit([], [record()])
+    assert (await refused(written.durable)).unknown
+    assert not (await refused(next_one.durable)).unknown
+    await _answers_nothing(store)
+    assert reasons == ["KeyError: 'made up'"]
+    await store.close()
+    again = await opened(tmp_path)
+    assert not again.clean
+    assert again.size() == 1
+    await again.close()

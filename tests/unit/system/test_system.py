@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ from kblockd.system import RandomIds, SystemClock, boot_id
 
 NOON = dt.datetime(2026, 11, 1, 12, 0, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
+T = TypeVar("T")
 
 
 class Machine:
@@ -57,6 +60,35 @@ def test_lse_04_a_jump_of_the_wall_clock_moves_nothing(jump: dt.timedelta, floor
     assert (clock.now(), clock.monotonic(), clock.behind()) == (NOON, 1000.0, False)
     machine.pass_(10)
     assert clock.now() == NOON + dt.timedelta(seconds=10)
+
+
+class Interrupted(Machine):
+    """Loses its processor for some seconds at each of the first reads of the clocks."""
+
+    def __init__(self, *away: float) -> None:
+        super().__init__()
+        self._away = list(away)
+
+    def clock(self, floor: dt.datetime | None = None) -> SystemClock:
+        return SystemClock(self._read(lambda: self.wall), lambda: self.seconds, self._read(lambda: self.seconds))
+
+    def _read(self, look: Callable[[], T]) -> Callable[[], T]:
+        def read() -> T:
+            found = look()
+            self.pass_(self._away.pop(0) if self._away else 0.0)
+            return found
+
+        return read
+
+
+@pytest.mark.parametrize("away", [(4,), (0, 4), (0, 0, 4), (4, 4, 4), (0, 4) * 4, (1, 5) * 20, (5, 1) * 20])
+def test_the_clock_is_never_ahead_of_the_machines(away: tuple[float, ...]) -> None:
+    """Whenever the process is interrupted: else a record would be dated after the call that it came before. Nor is it
+    behind by more than the shortest interruption, when none of its readings goes through without one."""
+    machine = Interrupted(*away)
+    clock = machine.clock()
+    late = machine.wall - clock.now()
+    assert dt.timedelta() <= late <= dt.timedelta(seconds=0 if len(away) < 20 else 6)
 
 
 def test_lse_03_a_start_with_a_clock_behind_the_last_record_consumes_nothing() -> None:
