@@ -124,9 +124,10 @@ async def _answers_nothing(store: RocksStore) -> None:
 async def test_led_17_a_store_that_ends_during_a_write_still_writes_what_is_ordered(
     tmp_path: Path, ending: str, fails: bool
 ) -> None:
-    """The one time that a group is queued behind another: it follows, unless the first one fails. Nobody hangs."""
-    points = Failing("10.mark_sent:written", fails)
-    store = await opened(tmp_path, fold=unreadable, failpoints=points)
+    """The one time that a group is queued behind another: it follows, unless the first one fails. Nobody hangs, and
+    each failure is told: a write that fails after a read says more."""
+    points, reasons = Failing("10.mark_sent:written", fails), []
+    store = await opened(tmp_path, fold=unreadable, failpoints=points, on_failure=reasons.append)
     first = await store.commit([], [record(put(A, n=1))], label="10.mark_sent")
     await asyncio.to_thread(points.there.wait)
     second = await store.commit([], [record(put(("thing", "b"), n=1))])
@@ -145,6 +146,8 @@ async def test_led_17_a_store_that_ends_during_a_write_still_writes_what_is_orde
         await first.durable()
         await second.durable()
     await closing
+    told = {"the store cannot be read": ending == "unreadable", "FailpointError: 10.mark_sent:written": fails}
+    assert [reason.partition(": made up")[0] for reason in reasons] == [reason for reason, due in told.items() if due]
     again = await opened(tmp_path)
     assert again.size() == (1 if fails else 2)
     assert again.clean is (ending == "stop" and not fails)
