@@ -148,12 +148,12 @@ async def open_daemon(configuration: Configuration) -> AsyncIterator[Daemon]:
 
 async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemon:
     """In the order of the start; what fails here closes what was opened before it."""
-    ids, ending = RandomIds(), Ending()
+    clock, ending = SystemClock(elapsed=since_boot), Ending()
+    ids = RandomIds(lambda: int(clock.now().timestamp() * 1000))
     tracing = _tracing(configuration, ids)
     stack.push_async_callback(tracing.aclose)  # after the ledger is closed: a black hole must not delay it
     keys = KeyRing.load(configuration.data_dir / "keys", passphrase=keys_passphrase(os.environ))
     failpoints = _failpoints(configuration)
-    clock = SystemClock(elapsed=since_boot)
     engine, watching = open_engine(configuration.policy, clock, ids)
     stack.push_async_callback(engine.close)  # of a start that fails; an orderly stop closes it before the store
     early = _spawn(_prepare(engine, configuration))  # in processes of its own, while the store is looked at
@@ -262,6 +262,7 @@ def _upstreams(configuration: Configuration, clock: SystemClock) -> AbstractAsyn
         _plugins(configuration),
         max_response_bytes=configuration.limits.response_bytes,
         clock=clock.monotonic,
+        elapsed=since_boot,
     )
 
 

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from kblockd.domain.clock import paired
+
 _DRAWN_BYTES = 1024
-_PAIR_SECONDS = 0.0001
-_READINGS = 10
+_APART_SECONDS = 0.0001
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -33,6 +34,9 @@ class SystemClock:
     record consumes nothing until it has caught up, by waiting or by being corrected.
     ``wall`` (aware UTC) and ``monotonic`` (seconds) are the machine's; ``elapsed`` (seconds) is what ``now`` counts,
     ``since_boot`` in the daemon: what expires does so while the machine sleeps, too (APR-04).
+
+    A hypervisor that stops a machine together with its boot time leaves ``now`` behind by that long until the next
+    start: nothing here can tell it from a wall clock that was set forward. Restart the daemon after such a resume.
     """
 
     def __init__(
@@ -78,17 +82,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def _paired(self) -> tuple[float, dt.datetime]:
-        """Elapsed seconds and the wall clock a moment before. A process that loses its processor between two reads in
-        the other order runs ahead of the machine ever after, and dates a record later than the call that follows it.
-        """
-        readings = []
-        for _ in range(_READINGS):
-            before, wall, after = self._read_elapsed(), self._read_wall(), self._read_elapsed()
-            readings.append((after - before, after, wall))
-            if after - before <= _PAIR_SECONDS:
-                break
-        _, elapsed, wall = min(readings)
-        return elapsed, wall
+        return paired(self._read_elapsed, self._read_wall, _APART_SECONDS)
 
     def _elapsed(self) -> dt.datetime:
         return self._wall + dt.timedelta(seconds=self._read_elapsed() - self._started)
@@ -97,16 +91,18 @@ class SystemClock:
 class RandomIds:
     """Identifiers from the operating system's randomness, drawn some at a time; no bit is used twice.
 
+    Lists are in the order of identifiers: in the daemon ``milliseconds`` never go back, whatever the wall clock does.
     Belongs to one thread of one process: a fork would go on with the same bits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, milliseconds: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._milliseconds = milliseconds
         self._drawn = b""
         self._used = 0
 
     def new(self, prefix: str) -> str:
         """48 bits of milliseconds, then 80 random bits."""
-        milliseconds = time.time_ns() // 1_000_000 & (1 << 48) - 1
+        milliseconds = self._milliseconds() & (1 << 48) - 1
         return f"{prefix}_{milliseconds:012x}{self._bits(10).hex()}"
 
     def salt(self) -> str:

@@ -57,6 +57,8 @@ class Approvals:
         size = min(page_size or 50, MAX_PAGE)
         found: list[ApprovalView] = []
         after = rows.approval(page_token) if page_token else None
+        if after is not None and await self.store.get(after) is None:
+            raise InvalidArgument.field("page_token", "was never a next_page_token of this list")
         while True:
             scanned = await self.store.scan(("approval",), after=after, limit=256, reverse=True)
             for key, _, row in scanned:
@@ -91,11 +93,12 @@ class Approvals:
         checks.check_reason(reason, required=False)
         found = await asked(self.store, principal, view, approval_id)
         checks.check_shown(found.row, action_sha256, presented_sha256)
-        checks.check_state(found, self.clock.now(), "decided", "pending")
+        now = self.clock.now()  # one reading for the check and the record: no decision is dated behind its term
+        checks.check_state(found, now, "decided", "pending")
         checks.check_approver(self.principals, principal, found.row)
         signed = self._signed(principal, found, verdict)
         try:
-            await self._record_decision(principal, found, verdict, reason, signed)
+            await self._record_decision(principal, found, verdict, reason, signed, rfc3339(now))
         except Conflict:
             raise _raced() from None
         return await self.get(view, approval_id), signed.envelope
@@ -112,16 +115,16 @@ class Approvals:
         for _ in range(_TRIES):
             found = await asked(self.store, principal, view, approval_id)
             capacity = checks.check_revoker(self.principals, principal, found.row)
-            checks.check_state(found, self.clock.now(), "revoked", "pending", "approved")
+            now = self.clock.now()
+            checks.check_state(found, now, "revoked", "pending", "approved")
             with suppress(Conflict):
-                index = await self._record_revocation(principal, found, capacity, reason)
+                index = await self._record_revocation(principal, found, capacity, reason, rfc3339(now))
                 return Revocation(approval_id, found.row["execution"], index)
         raise _raced()
 
     async def _record_decision(
-        self, principal: Principal, found: Asked, verdict: str, reason: str, signed: Signed
+        self, principal: Principal, found: Asked, verdict: str, reason: str, signed: Signed, at: str
     ) -> None:
-        at = rfc3339(self.clock.now())
         said_sha256, said = found.said(self.ids, reason)
         body = {
             "approval_id": found.row["approval_id"],
@@ -138,9 +141,10 @@ class Approvals:
             records.append(found.rejected(at, "APPROVAL_DENIED"))
         await self._commit(found, records, said)
 
-    async def _record_revocation(self, principal: Principal, found: Asked, capacity: Capacity, reason: str) -> int:
+    async def _record_revocation(
+        self, principal: Principal, found: Asked, capacity: Capacity, reason: str, at: str
+    ) -> int:
         """The index of its record. It needs no signature of its own: nobody is asked to act on it elsewhere."""
-        at = rfc3339(self.clock.now())
         said_sha256, said = found.said(self.ids, reason)
         body = {
             "approval_id": found.row["approval_id"],

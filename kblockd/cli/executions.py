@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import click
 
 from kblockd.cli import tables, timeline
 from kblockd.cli.connection import Connection, connected
-from kblockd.cli.exits import code_of, guarded
+from kblockd.cli.exits import code_of, guarded, interrupted
+from kblockd.cli.options import Seconds
 from kblockd.cli.output import emit, emit_line, is_json, json_option, plain, show
 from kblockd.client import Answer, ApprovalPending, Call
-from kblockd.domain.canonical import parse
+from kblockd.domain.canonical import NotCanonical, parse
 from kblockd.domain.envelope import TargetPin
 from kblockd.domain.outcome import Finding
 from kblockd.domain.states import State
@@ -31,20 +34,23 @@ _STATES = [str(state) for state in State]
     "--args", "-a", "arguments", type=click.File("rb"), help="File with the arguments, a JSON object; - is stdin."
 )
 @click.option("--args-json", "-j", help="The arguments as text.")
-@click.option("--key", help="Caller key. Absent: a new one is made and printed; give it to repeat the call.")
-@click.option("--wait", type=click.FloatRange(0, 86_400), help="Seconds to wait for the end; 0 does not wait.")
-@click.option("--approval-wait", type=click.FloatRange(min=0), help="Seconds to wait for an approval, then go on.")
+@click.option("--key", help="Caller key. Absent: a new one is made and printed first; give it to repeat the call.")
+@click.option("--wait", type=Seconds(0, 86_400), help="Seconds to wait for the end; 0 does not wait.")
+@click.option("--approval-wait", type=Seconds(0), help="Seconds to wait for an approval, then go on.")
 @click.option("--approval-id", default="", help="Pin: the approval.")
 @click.option("--policy-revision", default="", help="Pin: the policy's revision.")
-@click.option("--request-timeout", type=click.FloatRange(min=0, min_open=True), help="Bound: seconds of the exchange.")
+@click.option("--request-timeout", type=Seconds(0, min_open=True), help="Bound: seconds of the exchange.")
 @click.option("--maximum-attempts", type=click.IntRange(min=1), default=None, help="Bound: attempts.")
 @json_option
 @connected
 @guarded
 def execute(connection: Connection, /, operation: str, environment: str, **options: Any) -> None:
     """Asks for one action and waits for its end. Repeat it unchanged, with the same --key, to learn the truth."""
+    if options["key"] is None:
+        options["key"] = uuid.uuid4().hex
+        click.echo(f"key {options['key']}", err=True)  # before the call: whoever breaks it off can still ask for it
     call = _call(operation, environment, options)
-    with connection.client() as client:
+    with _resumable(options["key"]), connection.client() as client:
         answer = client.execute(call)
         if isinstance(answer, ApprovalPending) and options["approval_wait"] is not None:
             if not is_json():
@@ -61,6 +67,8 @@ def execute(connection: Connection, /, operation: str, environment: str, **optio
 @guarded
 def get(connection: Connection, execution_id: str, key: str) -> None:
     """Shows one execution."""
+    if bool(execution_id) == bool(key):
+        raise click.UsageError("give EXECUTION_ID or --key, and not both")
     with connection.client() as client:
         story = client.get(execution_id=execution_id, caller_key=key)
     if is_json():
@@ -137,6 +145,15 @@ def resolve(connection: Connection, execution_id: str, finding: str, reason: str
         show(tables.outcome(answer))
 
 
+@contextlib.contextmanager
+def _resumable(key: str) -> Iterator[None]:
+    """Whoever stops waiting has not stopped the action."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupted(key)
+
+
 def _call(operation: str, environment: str, options: dict[str, Any]) -> Call:
     return Call.of(
         operation,
@@ -155,7 +172,10 @@ def _call(operation: str, environment: str, options: dict[str, Any]) -> Call:
 def _arguments(file: IO[bytes] | None, text: str | None) -> Any:
     if (file is None) == (text is None):
         raise click.UsageError("give --args FILE or --args-json TEXT, and not both")
-    return parse(file.read() if file is not None else str(text).encode("utf-8", "surrogateescape"))
+    try:
+        return parse(file.read() if file is not None else str(text).encode("utf-8", "surrogateescape"))
+    except NotCanonical as error:
+        raise click.UsageError(f"{'--args' if file is not None else '--args-json'}: {error}") from None
 
 
 def _finish(answer: Answer) -> None:

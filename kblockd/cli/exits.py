@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 import click
 
@@ -27,6 +28,7 @@ UNFINISHED: Final = 3
 WITHOUT_EFFECT: Final = 4
 UNKNOWN: Final = 5
 
+_REPEAT: Final = "Repeat the same command with --key"
 _REFUSALS: Final = (
     ConfigurationError,
     EvidenceError,
@@ -54,26 +56,49 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
         try:
             return command(*args, **kwargs)
         except ApprovalTimeout as error:
-            _say(str(error), {"error": "APPROVAL_TIMEOUT", "approval_id": error.pending.approval_id})
+            pending = error.pending
+            key = pending.call.key if pending.call is not None else None
+            say(str(error), {"error": "APPROVAL_TIMEOUT", "approval_id": pending.approval_id, "key": key})
             sys.exit(UNFINISHED)
         except CallError as error:
-            _say(_sentence(error), _document(error))
+            say(_sentence(error), _document(error))
             sys.exit(UNKNOWN if error.outcome_unknown else ERROR)
         except PolicyRefused as error:
             faults = [fault.to_json() for fault in error.faults]
-            _say(str(error), {"error": "PolicyRefused", "message": str(error), "faults": faults})
+            say(str(error), {"error": "PolicyRefused", "message": str(error), "faults": faults})
             sys.exit(ERROR)
+        except BrokenPipeError:
+            raise  # whoever read has enough: click ends in silence
         except _REFUSALS as error:
-            _say(str(error), {"error": type(error).__name__, "message": str(error)})
+            said = _words(error)
+            say(said, {"error": type(error).__name__, "message": said})
             sys.exit(ERROR)
 
     return run
 
 
-def _say(sentence: str, document: dict[str, Any]) -> None:
+def interrupted(key: str) -> NoReturn:
+    """Ends a command that was broken off (Ctrl-C) while its call may go on."""
+    sentence = f"interrupted, but the action may go on: its outcome is unknown. {_REPEAT} {key}"
+    say(sentence, {"error": "INTERRUPTED", "message": sentence, "outcome_unknown": True, "key": key})
+    sys.exit(UNKNOWN)
+
+
+def _words(error: Exception) -> str:
+    """A fault of the system without its number and Python's quotes, with what it is about."""
+    if not isinstance(error, OSError) or type(error).__str__ is not OSError.__str__ or not error.strerror:
+        return str(error)
+    about = error.filename if error.filename is not None else "standard output"
+    return f"{about}: {error.strerror}; see that the path is right, has room and may be used"
+
+
+def say(sentence: str, document: dict[str, Any]) -> None:
+    """Why nothing came of a command: the document with ``--json``, else the sentence on standard error."""
     if is_json():
-        emit(document)
-    else:
+        with contextlib.suppress(OSError):  # standard output may be what failed
+            emit(document)
+            return
+    with contextlib.suppress(OSError):
         click.echo("\n".join(map(plain, sentence.splitlines())), err=True)
 
 
@@ -84,7 +109,7 @@ def _sentence(error: CallError) -> str:
     elif error.next_step:
         lines.append(f"next: {error.next_step}")
     if error.outcome_unknown and error.call is not None and error.call.key is not None:
-        lines.append(f"The outcome is unknown. Repeat the same command with --key {error.call.key}")
+        lines.append(f"The outcome is unknown. {_REPEAT} {error.call.key}")
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import IO
 
@@ -10,7 +9,7 @@ import click
 from rich.table import Table
 
 from kblockd.cli.exits import guarded
-from kblockd.cli.options import config_option
+from kblockd.cli.options import config_option, owner_of
 from kblockd.cli.output import cell, emit, is_json, json_option, show
 from kblockd.config import load
 from kblockd.evidence.ceremony import init_keys
@@ -49,8 +48,8 @@ def init(
     change = init_keys(
         where,
         root_file,
-        passphrase=_passphrase(passphrase_file),
-        root_passphrase=_passphrase(root_passphrase_file),
+        passphrase=_passphrase(passphrase_file, "--passphrase-file"),
+        root_passphrase=_passphrase(root_passphrase_file, "--root-passphrase-file"),
     )
     if is_json():
         emit({"folder": str(where), "root": str(root_file), "keys": [key.jwk() for key in change.keyset.keys]})
@@ -67,7 +66,7 @@ def init(
 def show_(folder: Path | None, config: Path) -> None:
     """Shows the key set that the root signed; the signature is checked."""
     where = folder or load(config, check_pins=False).data_dir / "keys"
-    keyset, _, root = read_keyset(where, uid=os.geteuid())
+    keyset, _, root = read_keyset(where, uid=owner_of(where))
     if is_json():
         emit({"version": keyset.version, "root": thumbprint(root), "keys": [key.jwk() for key in keyset.keys]})
         return
@@ -83,5 +82,10 @@ def _table(keyset: KeySet) -> Table:
     return table
 
 
-def _passphrase(file: IO[bytes] | None) -> bytes | None:
-    return file.read().rstrip(b"\r\n") if file is not None else None
+def _passphrase(file: IO[bytes] | None, option: str) -> bytes | None:
+    if file is None:
+        return None
+    passphrase = file.read().rstrip(b"\r\n")
+    if not passphrase:
+        raise click.UsageError(f"{option}: {file.name} is empty; fill it: head -c 32 /dev/urandom | base64")
+    return passphrase

@@ -6,14 +6,15 @@ import base64
 import json
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import click
 from rich.table import Table
 
 from kblockd.cli.connection import Connection, connected
-from kblockd.cli.exits import ERROR, OK, UNFINISHED, guarded
+from kblockd.cli.exits import ERROR, OK, UNFINISHED, WITHOUT_EFFECT, code_of, guarded, say
 from kblockd.cli.output import cell, emit, is_json, json_option, plain, show
+from kblockd.client import Answer
 from kblockd.domain import records
 from kblockd.evidence import verify_offline
 
@@ -160,10 +161,20 @@ def _from_daemon(connection: Connection | None, execution_id: str) -> tuple[byte
     with connection.client() as client:
         answer = client.get(execution_id=execution_id).answer
     if not answer.receipt_dsse:
-        why = answer.no_receipt_reason or f"the execution is {answer.state}"
-        click.echo(plain(f"there is no receipt yet: {why}"), err=True)
-        sys.exit(UNFINISHED)
+        _no_receipt(answer)
     return answer.result_dsse, answer.receipt_dsse, answer.receipt_proof.encode()
+
+
+def _no_receipt(answer: Answer) -> NoReturn:
+    """Who waits for one must learn whether one will come: what ended before it ran has none."""
+    why = answer.no_receipt_reason or f"the execution is {answer.state}"
+    code = code_of(answer)
+    ended = code == WITHOUT_EFFECT and not answer.consumed
+    say(
+        f"there is no receipt{', and there will be none' if ended else ' yet'}: {why}",
+        {"error": "NO_RECEIPT", "message": why, "state": answer.state, "execution_id": answer.execution_id},
+    )
+    sys.exit(WITHOUT_EFFECT if ended else UNFINISHED)
 
 
 def _from_folder(folder: Path) -> tuple[bytes, bytes, bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import click
 
 from kblockd.cli.exits import ERROR, OK, UNFINISHED, guarded
-from kblockd.cli.options import config_option
+from kblockd.cli.options import config_option, owner_of
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.cli.verification import Verdict, verdict
 from kblockd.config import Configuration, load
@@ -148,10 +147,21 @@ def _print_export(exported: Exported, how: str, fault: str) -> None:
 def _kept(configuration: Configuration, files: Sequence[Path]) -> dict[int, bytes]:
     if not files:
         return {}
-    keyset, _, _ = read_keyset(configuration.data_dir / "keys", uid=os.geteuid())
+    folder = configuration.data_dir / "keys"
+    keyset, _, _ = read_keyset(folder, uid=owner_of(folder))
     keys = [key.raw for key in keyset.keys if key.role is Role.LOG]
-    found = (checkpoint.verify(file.read_text(), configuration.origin, keys) for file in files)
+    found = (_kept_head(file, configuration.origin, keys) for file in files)
     return {head.size: head.root for head in found}
+
+
+def _kept_head(file: Path, origin: str, keys: Sequence[bytes]) -> checkpoint.TreeHead:
+    try:
+        return checkpoint.verify(file.read_text(), origin, keys)
+    except ValueError as error:
+        raise ValueError(
+            f"{file}: no checkpoint of {origin}: {error}; give one that `kblockctl ledger checkpoint` printed, and see "
+            "that ledger.origin and the keys are those of its time"
+        ) from None
 
 
 def _progress(done: int, size: int) -> None:

@@ -1,8 +1,11 @@
-"""Options that several ``kblockd`` commands share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,3 +20,20 @@ config_option = click.option(
     show_default=True,
     help="kblockd.yaml [KBLOCKD_CONFIG].",
 )
+
+
+class Seconds(click.FloatRange):
+    """A range of finite numbers: ``nan`` is in every range, as Python compares."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Raises ``click.BadParameter``."""
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return seconds
+
+
+def owner_of(keys: Path) -> int:
+    """Whose a folder of keys has to be, for commands that only read it: root reads the daemon's as it stands."""
+    user = os.geteuid()
+    return keys.lstat().st_uid if user == 0 and keys.exists() else user

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from kblockd.cli.exits import ERROR, guarded
-from kblockd.cli.options import config_option
+from kblockd.cli.options import Seconds, config_option
 from kblockd.cli.output import emit, is_json, json_option, plain, pretty_json
 from kblockd.config import Configuration, load
 from kblockd.config.crosscheck import tools
@@ -33,7 +33,7 @@ def upstream() -> None:
 @click.option("--tool", "more", multiple=True, help="A tool that no contract names yet; may be repeated.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(0, min_open=True),
     default=30.0,
     show_default=True,
     help="Seconds for all tools.",

@@ -14,14 +14,14 @@ import click
 
 from kblockd import decision_point
 from kblockd.cli.exits import ERROR, OK, UNFINISHED, guarded
-from kblockd.cli.options import config_option
+from kblockd.cli.options import Seconds, config_option
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.config import Configuration, load
 from kblockd.domain import rows
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.standing import Attempt, Standing, read
 from kblockd.store.database import look
-from kblockd.store.lock import holder
+from kblockd.store.lock import holder, life
 
 _POLL_SECONDS: Final = 0.05
 _BY: Final = {"start": "the start of the daemon", "reload": "a reload that was asked for", "poll": "a changed bundle"}
@@ -31,7 +31,7 @@ _GOOD: Final = ("activated", "unchanged")
 @click.command(short_help="Has the running daemon read the policy bundle again, now.")
 @config_option
 @json_option
-@click.option("--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to wait.")
+@click.option("--timeout", type=Seconds(0), default=60.0, show_default=True, help="Seconds to wait.")
 @guarded
 def reload(config: Path, timeout: float) -> None:
     """Sends SIGHUP to the daemon of this configuration and waits for what comes of it.
@@ -68,7 +68,7 @@ def status(config: Path) -> None:
     what was refused last. Needs no running daemon. Exit 1: they differ, or the bundle would be refused."""
     configuration = load(config, check_pins=False)
     pid = holder(configuration.data_dir)
-    standing = _of_this_life(read(configuration.data_dir), pid)
+    standing = _of_this_life(read(configuration.data_dir), pid, configuration.data_dir)
     active = _active(configuration, standing if pid else None)
     revision, fault = _stands(configuration)
     same = bool(active) and active["revision"] == revision
@@ -92,7 +92,7 @@ def _listening(data_dir: Path) -> Standing:
     pid, standing = holder(data_dir), read(data_dir)
     if pid is None:
         raise ValueError(f"no daemon runs over {data_dir}; start it: it reads the bundle then (`kblockd serve`)")
-    if standing is None or standing.pid != pid or not standing.listens:
+    if standing is None or standing.life != life(data_dir) or not standing.listens:
         raise ValueError(f"the daemon {pid} is still starting; repeat in a moment, or see its log")
     return standing
 
@@ -101,19 +101,19 @@ def _awaited(data_dir: Path, before: Standing, until: float) -> Standing | None:
     """When an attempt has ended that began after ``before`` was read; None when the daemon ends, or time does."""
     while time.monotonic() < until:
         found = read(data_dir)
-        if found and found.pid == before.pid and found.ended > before.begun:
+        if found and found.life == before.life and found.ended > before.begun:
             return found
-        if holder(data_dir) != before.pid:
+        if holder(data_dir) is None or life(data_dir) != before.life:
             return None
         time.sleep(_POLL_SECONDS)
     return None
 
 
-def _of_this_life(standing: Standing | None, pid: int | None) -> Standing | None:
+def _of_this_life(standing: Standing | None, pid: int | None, data_dir: Path) -> Standing | None:
     """What an earlier daemon had in force is not in force while the one that runs now has not come so far."""
-    if standing is None or pid in (None, standing.pid):
+    if standing is None or pid is None or standing.life == life(data_dir):
         return standing
-    return Standing(pid or 0, standing.engine, refused=standing.refused)
+    return Standing(pid, standing.engine, refused=standing.refused)
 
 
 def _active(configuration: Configuration, standing: Standing | None) -> dict[str, Any]:

@@ -55,12 +55,12 @@ def _say(found: Trials, min_coverage: float) -> None:
     failed = len(found.failed)
     if failed:
         click.echo("`kblockd policy check` says more of the rules, `kblockd policy eval` what one input gets", err=True)
-    else:
+    elif found.tests:  # what ran no test has covered nothing, and says so below
         _say_coverage(found)
     click.echo(f"{len(found.tests) - failed} passed, {failed} failed")
     if not found.tests:
         click.echo("no test ran; name rules test_… in files …_test.rego, and see --run", err=True)
-    if not failed and found.rule_percent < min_coverage:
+    elif not failed and found.rule_percent < min_coverage:
         click.echo(f"below {min_coverage:g} % of the rules; write tests in which the rules above fire", err=True)
 
 

@@ -13,7 +13,11 @@ from kblockd.domain.envelope import SCHEMA_VERSION, Envelope, TargetPin
 @dataclass(frozen=True, slots=True)
 class Call:
     """``wait_seconds`` None is the client's default, 0 asks for no waiting. A call without a key gets one when it is
-    executed, unless ``keyless``: then nothing protects a repeat once the first is closed, and it cannot be resumed."""
+    executed, unless ``keyless``: then nothing protects a repeat once the first is closed, and it cannot be resumed.
+
+    A key that the client makes comes back in answers and in errors of the call, not where the caller's own time-out,
+    cancellation or Ctrl-C ends it (CancelledError, TimeoutError, KeyboardInterrupt): give one wherever that can be.
+    """
 
     envelope: Envelope
     wait_seconds: float | None = None

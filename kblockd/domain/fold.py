@@ -216,14 +216,17 @@ def _recovery_planned(read_row: Read, index: int, record: Record) -> Changes:
 
 def _held(read_row: Read, index: int, record: Record) -> Changes:
     body = record.body
-    execution = moved(read_row, index, record, Event.HELD, code=body["code"], fence=None, holder="")
-    changes: Changes = [
+    changes: dict[str, Any] = {"code": body["code"], "fence": None, "holder": ""}
+    if body.get("class"):  # ledgers from before it have none
+        changes["result_class"] = body["class"]
+    execution = moved(read_row, index, record, Event.HELD, **changes)
+    written: Changes = [
         (rows.execution(record.execution), execution),
         counted(read_row, _running_key(execution), -1),
     ]
     if not body["keep_lock"]:
-        changes += given_up(read_row, _target_key(execution), record.execution)
-    return changes
+        written += given_up(read_row, _target_key(execution), record.execution)
+    return written
 
 
 def _resolved(read_row: Read, index: int, record: Record) -> Changes:

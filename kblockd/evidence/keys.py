@@ -148,7 +148,8 @@ def sync_folder(folder: Path) -> None:
 
 def _check_status(path: Path, status: os.stat_result, mode: int, uid: int) -> None:
     if status.st_uid != uid:
-        raise KeysRefused(f"{path}: belongs to uid {status.st_uid}, kblockd runs as {uid}; chown it")
+        what = f"{path}: belongs to uid {status.st_uid}, not to uid {uid}"
+        raise KeysRefused(f"{what}; run as its owner, or chown it if it is a copy")
     found = stat.S_IMODE(status.st_mode) & 0o777  # a set-group-id bit, inherited by folders, opens nothing
     if found & ~mode:
         raise KeysRefused(f"{path}: mode {found:04o}, at most {mode:04o} is safe; chmod {mode:o} it")

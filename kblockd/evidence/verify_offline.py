@@ -392,7 +392,8 @@ def _extends(older: bytes, new: Checkpoint, consistency: bytes | None, keys: dic
         raise Refused("truncated", f"the older checkpoint is of {old.origin!r} at {old.size}, the newer of {new.size}")
     if old.size < new.size and old.size > 0:
         if consistency is None:
-            raise Refused("no_consistency", f"sizes {old.size} and {new.size} need a consistency proof between them")
+            ask = f"ask for it: kblockctl ledger proof --old-size {old.size} --new-size {new.size}"
+            raise Refused("no_consistency", f"sizes {old.size} and {new.size} need --consistency between them; {ask}")
         path = [_hash(line) for line in _text(consistency, "consistency proof").split()]
         holds = _consistent(old.size, new.size, old.root, new.root, path)
     else:

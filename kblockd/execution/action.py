@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -88,7 +89,7 @@ class Run:
     journal: Journal
     attempt: int
     again: bool  # consumed before: 9r
-    fresh_describe: bool  # stage 3 described the tool just now, without a wait in between
+    described_at: dt.datetime | None = None  # when stage 3 asked for the tool's definition; None: stage 5 asks
     deadline: float = math.inf  # monotonic seconds: no attempt after it; known once consumed
 
     @property

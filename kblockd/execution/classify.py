@@ -58,7 +58,7 @@ def classify_outcome(outcome: Outcome, contract: ActionContract) -> ResultClass:
 @stage(Stage.CLASSIFY)
 async def classify(parts: Parts, dispatched: Dispatched) -> Classified:
     """Records the attempt; durable when it returns where the caller's next step depends on it."""
-    claim, outcome, sent_by = dispatched.marked.claim, dispatched.outcome, parts.clock.monotonic()
+    claim, outcome = dispatched.marked.claim, dispatched.outcome
     action = claim.run.action
     result_class = classify_outcome(outcome, action.contract)
     code = outcome.code or ("UPSTREAM_ERROR" if outcome.is_error else "")
@@ -72,7 +72,7 @@ async def classify(parts: Parts, dispatched: Dispatched) -> Classified:
         await ticket.durable()
     return Classified(
         claim,
-        sent_by,
+        parts.clock.monotonic(),  # behind a wait, in which the loop has closed what was aborted
         result_class,
         code,
         outcome.detail,

@@ -21,7 +21,7 @@ from kblockd.execution.journal import Entry, payload
 from kblockd.execution.leases import Lease, busy
 from kblockd.execution.parts import Parts
 from kblockd.execution.preconditions import Checked
-from kblockd.execution.preflight import Preflighted, check_clock
+from kblockd.execution.preflight import Preflighted, Raced, check_clock
 from kblockd.execution.replay import unresolved
 from kblockd.execution.stages import Stage, stage
 from kblockd.store.protocol import Absent, AtMost, AtVersion, Condition, Conflict, Payload, Row
@@ -54,10 +54,6 @@ class Claim:
         return clock.monotonic() >= self.deadline or clock.now() >= self.deadline_at
 
 
-class Raced(Exception):
-    """Something that stages 5 to 8 relied on has changed: back to 5 (three times, then ABORTED)."""
-
-
 @stage(Stage.CONSUME)
 async def consume(parts: Parts, checked: Checked) -> Claim:
     """Durable when it returns. Raises ``Raced``, or a refusal that leaves the action approved."""
@@ -72,13 +68,17 @@ async def consume(parts: Parts, checked: Checked) -> Claim:
         *await _policy_condition(parts, checked.asked.decision.revision),
         *(() if run.again else _first_conditions(run.action)),
     ]
-    # Reading and asking took time: what lapsed meanwhile is not consumed. No await from here to the commit.
+    # Reading and asking took time: what lapsed meanwhile is not consumed. No await from here to the commit. The record
+    # and the deadline count from before the checks: whoever is stopped between them and the commit finds it passed.
+    at = parts.clock.now()
     check_clock(parts, run.action, again=run.again)
     check_observed(parts, run.action.effect, run.action.observe_until)
-    entry, payloads, effect_key, deadline_at = _claimed(parts, checked, before)
+    entry, payloads, effect_key, deadline_at = _claimed(parts, checked, before, at)
     run.journal.attempt = run.attempt
     try:
-        ticket = await run.journal.commit(parts, Stage.CONSUME, [entry], conditions=conditions, payloads=payloads)
+        ticket = await run.journal.commit(
+            parts, Stage.CONSUME, [entry], conditions=conditions, payloads=payloads, at=at
+        )
     except Conflict as conflict:
         raise await _refusal(parts, run.action, conflict) from None
     await ticket.durable()
@@ -107,11 +107,11 @@ async def _policy_condition(parts: Parts, revision: str) -> list[Condition]:
     return [AtVersion(rows.policy(), found[0])]
 
 
-def _claimed(parts: Parts, checked: Checked, before: Row) -> tuple[Entry, Sequence[Payload], str, str]:
+def _claimed(parts: Parts, checked: Checked, before: Row, at: dt.datetime) -> tuple[Entry, Sequence[Payload], str, str]:
     preflighted, lease = checked.snapshot.leased.preflighted, checked.snapshot.leased.lease
     run, action = preflighted.run, preflighted.run.action
     effect_key = str(before.get("effect_key") or _effect_key(action, _approval_id(preflighted)))
-    deadline_at = str(before.get("deadline_at") or _deadline(parts, action))
+    deadline_at = str(before.get("deadline_at") or rfc3339(action.limits.no_attempt_after(at)))
     snapshot_sha256, snapshot = payload(parts, action.execution_id, "snapshot", checked.snapshot.value)
     decided, asked_about = checked.asked.on_record(parts, action.execution_id, snapshot=snapshot_sha256)
     body = {
@@ -140,10 +140,6 @@ def _effect_key(action: Action, approval_id: str) -> str:
         args_sha256=action.args_sha256,
         approval=approval_id,
     )
-
-
-def _deadline(parts: Parts, action: Action) -> str:
-    return rfc3339(action.limits.no_attempt_after(parts.clock.now()))
 
 
 def _approval_id(preflighted: Preflighted) -> str:

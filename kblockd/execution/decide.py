@@ -74,7 +74,7 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     try:
         pins.check_policy(admitted.envelope, decision.revision)
         check_observed(parts, effect.effect, effect.observe_until)
-        return await _propose(parts, admitted, action, salt, asked, effect)
+        return await _propose(parts, admitted, action, salt, asked, effect, described.at)
     except FailedPrecondition as refusal:
         await _refused(parts, admitted, refusal, asked, effect)
         raise
@@ -217,7 +217,13 @@ def credential_ref(upstream: Upstream) -> str:
 
 
 async def _propose(
-    parts: Parts, admitted: Admitted, action: Action, salt: str, asked: Asked, effect: Effect
+    parts: Parts,
+    admitted: Admitted,
+    action: Action,
+    salt: str,
+    asked: Asked,
+    effect: Effect,
+    described_at: dt.datetime,
 ) -> Decided | Existing:
     journal = Journal(action.execution_id, action.tenant, admitted.trace)
     entries, payloads = _proposal(parts, admitted, action, salt, asked, effect)
@@ -239,15 +245,17 @@ async def _propose(
         ticket = await journal.commit(parts, Stage.DECIDE, entries, conditions=conditions, payloads=payloads)
     except Conflict as conflict:
         return await _lost(parts, admitted, conflict)
-    return await _settled(action, journal, effect, ticket)
+    return await _settled(action, journal, effect, ticket, described_at)
 
 
-async def _settled(action: Action, journal: Journal, effect: Effect, ticket: Ticket) -> Decided:
+async def _settled(
+    action: Action, journal: Journal, effect: Effect, ticket: Ticket, described_at: dt.datetime
+) -> Decided:
     if effect.effect not in ALLOWING:
         await ticket.durable()
         return Decided(action.execution_id, None)
     decided = dataclasses.replace(action, effect=effect.effect, observe_until=effect.observe_until)
-    run = Run(decided, journal, attempt=1, again=False, fresh_describe=True)
+    run = Run(decided, journal, attempt=1, again=False, described_at=described_at)
     return Decided(action.execution_id, run)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from typing import Final
 
 from kblockd.domain.contract import ActionContract
@@ -20,10 +21,11 @@ DESCRIBE_SECONDS: Final = 10.0
 
 @value_type(frozen=True, slots=True)
 class Described:
-    """What the upstream says of the tool now."""
+    """What the upstream says of the tool; asked ``at``."""
 
     definition_sha256: str
     server_version: str
+    at: dt.datetime
 
 
 async def describe(parts: Parts, contract: ActionContract, trace: Trace) -> Described:
@@ -49,6 +51,7 @@ def _read_tools(contract: ActionContract) -> set[str]:
 
 
 async def _described(parts: Parts, upstream: str, tool: str) -> Described:
+    at = parts.clock.now()
     try:
         deadline = parts.clock.monotonic() + DESCRIBE_SECONDS
         description = await parts.upstreams[upstream].read.describe(tool, deadline)
@@ -59,7 +62,7 @@ async def _described(parts: Parts, upstream: str, tool: str) -> Described:
             retryable=True,
             next_step="repeat the identical call when the upstream answers",
         ) from None
-    return Described(definition_sha256(description), identifier(description.server_version))
+    return Described(definition_sha256(description), identifier(description.server_version), at)
 
 
 def pin_of(parts: Parts, upstream: str, tool: str) -> str | None:

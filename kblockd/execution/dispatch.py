@@ -38,7 +38,7 @@ async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
         outcome = await parts.upstreams[action.upstream].write.invoke(
             _call(parts, claim),
             lambda late: parts.late.add(execution_id, attempt, late),
-            lambda: parts.leases.holds(claim.lease),
+            lambda begun: parts.leases.holds(claim.lease) if begun else may_send(parts, marked),
         )
     return Dispatched(marked, outcome)
 

@@ -7,6 +7,7 @@ one execution can never both advance it.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -76,11 +77,13 @@ class Journal:
         *,
         conditions: Sequence[Condition] = (),
         payloads: Sequence[Payload] = (),
+        at: dt.datetime | None = None,
     ) -> Ticket:
-        """Ordered when it returns; raises ``Conflict`` or ``StoreFailed``."""
+        """Ordered when it returns; raises ``Conflict`` or ``StoreFailed``. ``at`` is for what holds until some time:
+        read before that was checked, in the same turn of the loop, so that no stop in between dates it later."""
         own = rows.execution(self.execution_id)
         held: Condition = Absent(own) if self.version is None else AtVersion(own, self.version)
-        drawn = self.drawn(parts, stage, entries)
+        drawn = self.drawn(parts, stage, entries, at)
         appends = [Append(entry.leaf, entry.aux) for entry in drawn]
         ticket = await parts.store.commit([held, *conditions], appends, payloads, label=stage.label)
         self.written.add(ticket.first_index, drawn, payloads)
@@ -96,9 +99,11 @@ class Journal:
             raise Conflict(AtVersion(own, self.version or 0))
         return found[1]
 
-    def drawn(self, parts: Parts, stage: Stage, entries: Sequence[Entry]) -> list[Entry]:
+    def drawn(
+        self, parts: Parts, stage: Stage, entries: Sequence[Entry], moment: dt.datetime | None = None
+    ) -> list[Entry]:
         """The entries with their leaves as they will be committed; those that have one keep it."""
-        at = rfc3339(parts.clock.now())
+        at = rfc3339(moment or parts.clock.now())
         found = []
         for position, entry in enumerate(entries):
             if not entry.leaf:

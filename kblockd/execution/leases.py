@@ -8,6 +8,7 @@ before still counts, as long as nobody else has moved the execution (C4, LSE-01,
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,13 +19,16 @@ from kblockd.domain.rows import Key
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """Authority over one execution and its target. ``expires_at`` is monotonic seconds."""
+    """Authority over one execution and its target, until ``expires_at`` (monotonic seconds) or ``ends_at`` (by the
+    ledger's time, which goes on while the machine sleeps: what was read under the lease grows old), whichever is first.
+    """
 
     execution_id: str
     target: Key
     incarnation: int
     counter: int
     expires_at: float
+    ends_at: dt.datetime
     lost: bool = False
 
     @property
@@ -56,7 +60,8 @@ class Leases:
         if (older := self._held.get(execution_id)) is not None:
             older.lost = True
         self._counter += 1
-        lease = Lease(execution_id, target, self.incarnation, self._counter, self.clock.monotonic() + self.ttl)
+        now, ends_at = self.clock.monotonic(), self.clock.now() + dt.timedelta(seconds=self.ttl)
+        lease = Lease(execution_id, target, self.incarnation, self._counter, now + self.ttl, ends_at)
         self._held[execution_id] = lease
         self._targets[target] = execution_id
         return lease
@@ -81,22 +86,26 @@ class Leases:
 
     def holds(self, lease: Lease) -> bool:
         """Whether the holder may still act: looked at right before every dispatch and outcome."""
-        if not lease.lost and self.clock.monotonic() >= lease.expires_at - self.skew:
+        if not lease.lost and self._over(lease):
             self._lose(lease)
         return not lease.lost
 
     def renew(self) -> None:
         """One heartbeat over all leases; one that is past its term is lost, never revived."""
-        now = self.clock.monotonic()
+        now, ends_at = self.clock.monotonic(), self.clock.now() + dt.timedelta(seconds=self.ttl)
         for lease in list(self._held.values()):
             if self.holds(lease):
-                lease.expires_at = now + self.ttl
+                lease.expires_at, lease.ends_at = now + self.ttl, ends_at
 
     async def beat(self) -> None:
         """Renews until cancelled, independent of what the holders do (C4)."""
         while True:
             await self.clock.sleep(self.heartbeat)
             self.renew()
+
+    def _over(self, lease: Lease) -> bool:
+        awake = lease.expires_at - self.clock.monotonic()
+        return awake <= self.skew or lease.ends_at - self.clock.now() <= dt.timedelta(seconds=self.skew)
 
     def _lose(self, lease: Lease) -> None:
         lease.lost = True

@@ -45,10 +45,11 @@ class LeaseLost(FailedPrecondition):
 async def mark_sent(parts: Parts, claim: Claim) -> Marked:
     """Raises ``Conflict`` when the execution was changed by somebody else, ``LeaseLost``, ``FailedPrecondition``."""
     run = claim.run
+    at = parts.clock.now()  # before the check: no marker is dated behind the deadline
     _check(parts, claim)
     body = {"fence": claim.lease.fence, "boot": parts.instance.boot_id, "effect_key": claim.effect_key}
     run.journal.marked = True
-    ticket = await run.journal.commit(parts, Stage.MARK_SENT, [Entry(RecordType.SENT, body)])
+    ticket = await run.journal.commit(parts, Stage.MARK_SENT, [Entry(RecordType.SENT, body)], at=at)
     await ticket.durable()
     return Marked(claim)
 
@@ -62,7 +63,8 @@ def _check(parts: Parts, claim: Claim) -> None:
 
 
 def may_send(parts: Parts, marked: Marked) -> bool:
-    """The last look, after the marker and right before the call: an attempt before may have answered meanwhile."""
+    """The last look, after the marker, before the call and again before each write until it has begun: an attempt
+    before may have answered meanwhile, and the machine may have slept."""
     if parts.late.acted(marked.claim.run.action.execution_id):
         return False
     return parts.leases.holds(marked.claim.lease) and not marked.claim.over(parts.clock)

@@ -18,14 +18,14 @@ from kblockd.domain.states import BEFORE_EFFECT, ResultClass, State
 from kblockd.execution.action import Call, Run
 from kblockd.execution.admit import admit
 from kblockd.execution.classify import Classified, classify
-from kblockd.execution.consume import Claim, Raced, consume
+from kblockd.execution.consume import Claim, consume
 from kblockd.execution.decide import Decided, decide
 from kblockd.execution.dispatch import dispatch
 from kblockd.execution.lease import lease
 from kblockd.execution.mark_sent import LeaseLost, mark_sent
 from kblockd.execution.parts import Parts
 from kblockd.execution.preconditions import preconditions
-from kblockd.execution.preflight import preflight
+from kblockd.execution.preflight import Raced, preflight
 from kblockd.execution.read import read
 from kblockd.execution.reconcile import reconcile
 from kblockd.execution.recover import Adrift, Again, Ending, Hold, recover
@@ -69,7 +69,7 @@ async def act(parts: Parts, attempt: Run) -> Classified | Ending | Hold:
             raise
         return refused(attempt, refusal)
     if parts.late.acted(attempt.action.execution_id):
-        return Hold(attempt, LATE_ANSWER, keep_lock=True)
+        return late(attempt)
     try:
         marked = await mark_sent(parts, claim)
     except LeaseLost:
@@ -96,7 +96,7 @@ async def claim_effect(parts: Parts, attempt: Run) -> Claim:
             parts.leases.drop(attempt.action.execution_id)
             await parts.clock.sleep(_PAUSE_SECONDS)
         parts.leases.drop(attempt.action.execution_id)
-        attempt = replace(attempt, fresh_describe=False)
+        attempt = replace(attempt, described_at=None)
         if 1 < races < _TRIES:
             # What has changed is in force at once, so one reload costs one more evaluation. More of it is waited out.
             await parts.clock.sleep(_RACE_SECONDS)
@@ -131,11 +131,16 @@ async def close(parts: Parts, ended: Ending | Hold | Adrift) -> Closed | Adrift:
     """
     if isinstance(ended, Ending):
         if ended.result_class in BEFORE_EFFECT and parts.late.acted(ended.run.action.execution_id):
-            return await hold(parts, Hold(ended.run, LATE_ANSWER, keep_lock=True))
+            return await hold(parts, late(ended.run))
         return await seal(parts, ended)
     if isinstance(ended, Hold):
         return await hold(parts, ended)
     return ended
+
+
+def late(attempt: Run) -> Hold:
+    """An earlier attempt, whose effect was shown to be absent, says that it was done: nobody knows any more."""
+    return Hold(attempt, LATE_ANSWER, keep_lock=True, result_class=ResultClass.UNKNOWN_OUTCOME)
 
 
 def refused(attempt: Run, refusal: KblockError) -> Ending:

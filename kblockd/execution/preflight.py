@@ -6,6 +6,8 @@ Only a binding that changed after the decision voids the action: what was approv
 
 from __future__ import annotations
 
+import datetime as dt
+import logging
 from typing import Final
 
 from kblockd.domain import rows
@@ -27,7 +29,12 @@ from kblockd.store.protocol import AtVersion, Condition, Row
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.faults import UpstreamFault
 
+_log: Final = logging.getLogger(__name__)
 _PASSING: Final = frozenset({"BREAKER_OPEN", "ADDRESS_UNKNOWN"})
+
+
+class Raced(Exception):
+    """Something that stages 5 to 8 relied on has changed: back to 5 (three times, then ABORTED)."""
 
 
 class BindingChanged(FailedPrecondition):
@@ -44,12 +51,14 @@ class BindingChanged(FailedPrecondition):
 
 @value_type(frozen=True, slots=True)
 class Preflighted:
-    """Everything held just now. ``conditions`` are the row versions that this relied on; ``caller`` as configured."""
+    """Everything held just now. ``conditions`` are the row versions that this relied on; ``caller`` as configured;
+    ``described_at`` is when the tool was asked for its definition."""
 
     run: Run
     caller: Principal
     approval: Row | None
     conditions: tuple[Condition, ...]
+    described_at: dt.datetime
 
     @property
     def trace(self) -> Trace:
@@ -68,12 +77,11 @@ async def preflight(parts: Parts, run: Run) -> Preflighted:
     ]
     if parts.principals[action.requester].tenant != action.tenant:
         raise BindingChanged("the tenant of the requester", action.execution_id)
-    if not run.fresh_describe:
-        await _check_definition(parts, action, run.trace)
+    described_at = run.described_at or await _check_definition(parts, action, run.trace)
     check_observed(parts, action.effect, action.observe_until)
     approval, more = await _check_approval(parts, run)
     await _check_upstream(parts, action)
-    return Preflighted(run, parts.principals[action.requester], approval, (*conditions, *more))
+    return Preflighted(run, parts.principals[action.requester], approval, (*conditions, *more), described_at)
 
 
 async def _check_upstream(parts: Parts, action: Action) -> None:
@@ -81,12 +89,17 @@ async def _check_upstream(parts: Parts, action: Action) -> None:
     try:
         await parts.upstreams[action.upstream].preflight(parts.clock.monotonic() + DESCRIBE_SECONDS)
     except UpstreamFault as fault:
-        refusal = Unavailable if fault.code in _PASSING else FailedPrecondition
+        # Where a credential lies and what a name resolves to is for the operator, not for an agent.
+        _log.warning("preflight: %s: %s", fault.code, fault, extra={"execution_id": action.execution_id})
+        passing = fault.code in _PASSING
+        refusal = Unavailable if passing else FailedPrecondition
+        why = str(fault) if passing else f"upstream {action.upstream} cannot be used as it is configured"
         raise refusal(
-            Reason.UPSTREAM_UNAVAILABLE if fault.code in _PASSING else Reason.PREFLIGHT_FAILED,
-            f"{fault.code}: {fault}. Nothing was executed or consumed; the action stays approved.",
-            retryable=fault.code in _PASSING,
-            next_step="repeat the identical call when the upstream can be used again",
+            Reason.UPSTREAM_UNAVAILABLE if passing else Reason.PREFLIGHT_FAILED,
+            f"{fault.code}: {why}. Nothing was executed or consumed; the action stays approved.",
+            retryable=passing,
+            next_step=("" if passing else "tell the operator, whose log says more, and ")
+            + "repeat the identical call when the upstream can be used again",
             execution_id=action.execution_id,
         ) from None
 
@@ -131,13 +144,14 @@ async def _check_binding(parts: Parts, action: Action) -> list[Condition]:
     return conditions
 
 
-async def _check_definition(parts: Parts, action: Action, trace: Trace) -> None:
+async def _check_definition(parts: Parts, action: Action, trace: Trace) -> dt.datetime:
     described = await describe(parts, action.contract, trace)
     if described.definition_sha256 != action.definition_sha256 or described.server_version != action.tool_version:
         raise BindingChanged("the tool's definition or its server's version", action.execution_id)
     pinned = pin_of(parts, action.upstream, action.tool)
     if pinned != described.definition_sha256 and not (pinned is None and parts.unpinned_tools):
         raise BindingChanged("the pin of the tool", action.execution_id)
+    return described.at
 
 
 async def _check_principal(parts: Parts, principal_id: str, execution_id: str) -> list[Condition]:

@@ -47,11 +47,13 @@ class Ending:
 
 @value_type(frozen=True, slots=True)
 class Hold:
-    """The execution waits for an operator; containment keeps the target's lock."""
+    """The execution waits for an operator; containment keeps the target's lock. ``result_class`` is the class from here
+    on, None for the one that it has."""
 
     run: Run
     code: str
     keep_lock: bool
+    result_class: ResultClass | None = None
 
     @property
     def trace(self) -> Trace:
@@ -123,7 +125,7 @@ async def _before_effect(parts: Parts, judged: Judged) -> Recovered:
     word = await _plan(parts, judged, "transient_failure", ResultClass.FAILED_BEFORE_SIDE_EFFECT)
     if word == "retry":
         deadline = settled.claim.deadline
-        return Again(replace(run, attempt=run.attempt + 1, again=True, fresh_describe=False, deadline=deadline))
+        return Again(replace(run, attempt=run.attempt + 1, again=True, described_at=None, deadline=deadline))
     return Hold(run, settled.code or "FAILED_BEFORE_SIDE_EFFECT", keep_lock=word == "containment")
 
 

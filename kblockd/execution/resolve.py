@@ -95,7 +95,7 @@ async def _seal(
     parts: Parts, journal: Journal, operator: Principal, row: Row, finding: Finding, said: tuple[str, Payload]
 ) -> None:
     digest, kept = said
-    run = Run(await load_action(parts, row), journal, row["attempt"], again=True, fresh_describe=False)
+    run = Run(await load_action(parts, row), journal, row["attempt"], again=True)
     state, result_class, code = ending_of(row, finding)
     body = {
         "finding": str(finding),

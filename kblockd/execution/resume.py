@@ -72,7 +72,7 @@ async def _claim(parts: Parts, journal: Journal, row: Row) -> Claim:
     action = await load_action(parts, row)
     ends = parse_rfc3339(row["deadline_at"])
     deadline = parts.clock.monotonic() + (ends - parts.clock.now()).total_seconds()
-    run = Run(action, journal, row["attempt"], again=True, fresh_describe=False, deadline=deadline)
+    run = Run(action, journal, row["attempt"], again=True, deadline=deadline)
     key = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
     lease = parts.leases.acquire(action.execution_id, key)
     boot = row.get("boot", parts.instance.boot_id)

@@ -74,7 +74,7 @@ async def seal_with(
 @stage(Stage.SEAL)
 async def hold(parts: Parts, held: Hold) -> Closed:
     """Takes the seal's place. Not closed: no RESULT yet, and the twin row stays. Durable when it returns."""
-    body = {"code": held.code[:64], "keep_lock": held.keep_lock}
+    body = {"code": held.code[:64], "keep_lock": held.keep_lock, "class": str(held.result_class or "")}
     ticket = await held.run.journal.commit(parts, Stage.SEAL, [Entry(RecordType.HELD, body)])
     await ticket.durable()
     return Closed(held.run.action.execution_id)

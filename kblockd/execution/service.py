@@ -9,7 +9,7 @@ from typing import Any
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.envelope import Envelope
-from kblockd.domain.errors import KblockError, NotFound, Reason
+from kblockd.domain.errors import InvalidArgument, KblockError, NotFound, Reason
 from kblockd.domain.keys import caller_key as caller_key_digest
 from kblockd.domain.outcome import Finding, Outcome, StageEvent
 from kblockd.domain.principal import Principal, View
@@ -94,7 +94,13 @@ class Executions:
         if caller_key:
             digest = caller_key_digest(tenant=principal.tenant, agent=principal.id, key=caller_key)
             bound = await self._parts.store.get(rows.caller_key(digest))
-            execution_id = str(bound[1]["execution"]) if bound else ""
+            if bound is None:
+                raise NotFound(
+                    Reason.NOT_FOUND,
+                    f"there is no execution under the caller key {caller_key[:80]!r} of {principal.id}",
+                    next_step="correct the key, or ask by execution_id: a key is known to its principal alone",
+                )
+            execution_id = str(bound[1]["execution"])
         row = await self._visible(view, execution_id)
         return await answers.outcome(self._parts, row), await self._events(row)
 
@@ -105,6 +111,8 @@ class Executions:
         size = min(page_size or 50, MAX_PAGE)
         found: list[Outcome] = []
         after = rows.execution(page_token) if page_token else None
+        if after is not None and await self._parts.store.get(after) is None:
+            raise InvalidArgument.field("page_token", "was never a next_page_token of this list")
         while True:
             scanned = await self._parts.store.scan(("execution",), after=after, limit=256, reverse=True)
             for key, _, row in scanned:
@@ -187,7 +195,7 @@ class Executions:
         if self._supervisor.running(execution_id) is not None:  # meanwhile an identical call has begun it
             return None
         journal = Journal(execution_id, row["tenant"], trace, version)
-        return Run(action, journal, attempt=1, again=False, fresh_describe=False)
+        return Run(action, journal, attempt=1, again=False)
 
     async def _answer(self, execution_id: str, *, replayed: bool, own: Written = NOTHING) -> Outcome:
         found = await self._parts.store.get(rows.execution(execution_id))

@@ -88,7 +88,7 @@ class Sweeper:
             return
         journal, row = found
         result_class, detail = closure(row)
-        run = Run(await load_action(self._parts, row), journal, row["attempt"], again=True, fresh_describe=False)
+        run = Run(await load_action(self._parts, row), journal, row["attempt"], again=True)
         await seal_with(self._parts, Ending(run, State.FAILED, result_class, INTERRUPTED, detail))
 
 

@@ -90,9 +90,10 @@ class Ledger:
         self._check_size(new)
         return [await self._hash(span) for span in merkle.consistency_ranges(old, new)]
 
-    async def proof(self, index: int) -> TlogProof:
-        """A record's proof under the last checkpoint that covers it; raises ValueError when it is not durable."""
-        signed = self._covering(index) or await self.checkpoint()
+    async def proof(self, index: int, under: SignedHead | None = None) -> TlogProof:
+        """A record's proof under a checkpoint, by default the last that covers it; raises ValueError when it is not
+        durable."""
+        signed = under or self._covering(index) or await self.checkpoint()
         path = await self.inclusion(index, signed.head.size)
         return TlogProof(index, tuple(path), signed.note)
 

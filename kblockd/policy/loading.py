@@ -78,8 +78,21 @@ class LoadingEngine:
 
     async def prepare(self, path: Path) -> Bundle:
         """Reads, verifies and checks it in throw-away processes; activates nothing. Raises ``PolicyRefused``."""
+        return await self.passed(await self.found(path))
+
+    async def found(self, path: Path) -> Bundle | PolicyRefused:
+        """What stands there now, read once, or why it cannot be read; nothing is checked."""
         try:
-            bundle = await self._checked(await self.read(path))
+            return await self.read(path)
+        except PolicyRefused as refused:
+            return refused
+
+    async def passed(self, found: Bundle | PolicyRefused) -> Bundle:
+        """``prepare`` for what was read before, never read again; raises ``PolicyRefused``."""
+        try:
+            if isinstance(found, PolicyRefused):
+                raise found
+            bundle = await self._checked(found)
         except PolicyRefused as refused:
             self._last_error = str(refused)
             raise

@@ -51,32 +51,36 @@ class BundleWatch:
 
     async def reload(self) -> bool:
         """Now, even when nothing changed; True when what stands there is in force afterwards."""
-        self._refusals.forget()
-        return await self._reload(await self._mark())
+        async with self._lock:
+            self._refusals.forget()
+            return await self._reload(await self._engine.found(self._path))
 
     async def run(self) -> None:
         """Polls until it is cancelled. A change counts once it reads the same twice: no half-written folder."""
         await poll(self._clock, self._interval, self._look)
 
     async def _look(self) -> None:
-        mark = await self._mark()
-        settled, self._settled = mark == self._settled, mark
-        if settled and self._due(mark):
-            await self._reload(mark)
-
-    async def _reload(self, mark: str) -> bool:
         async with self._lock:
-            try:
-                bundle = await self._engine.prepare(self._path)
-                if not self._engine.is_in_force(bundle):
-                    await self._engine.activate(bundle, before_swap=self._on_activated)
-                    await self._on_in_force(bundle)
-            except PolicyRefused as refused:
-                await self._refused(refused, mark)
-                return False
-            self._refusals.forget()
-            self._seen, self._passing = mark, False
-            return True
+            found = await self._engine.found(self._path)
+            mark = _mark(found)
+            settled, self._settled = mark == self._settled, mark
+            if settled and self._due(mark):
+                await self._reload(found)
+
+    async def _reload(self, found: Bundle | PolicyRefused) -> bool:
+        """Of what was read, not of what stands there by now: that was not seen twice, and has another mark."""
+        mark = _mark(found)
+        try:
+            bundle = await self._engine.passed(found)
+            if not self._engine.is_in_force(bundle):
+                await self._engine.activate(bundle, before_swap=self._on_activated)
+                await self._on_in_force(bundle)
+        except PolicyRefused as refused:
+            await self._refused(refused, mark)
+            return False
+        self._refusals.forget()
+        self._seen, self._passing = mark, False
+        return True
 
     async def _refused(self, refused: PolicyRefused, mark: str) -> None:
         await self._refusals.tell(refused)
@@ -90,10 +94,7 @@ class BundleWatch:
         self._rest -= 1
         return self._passing and self._rest <= 0
 
-    async def _mark(self) -> str:
-        """Which content stands there and who signed it, or why there is none."""
-        try:
-            bundle = await self._engine.read(self._path)
-        except PolicyRefused as refused:
-            return str(refused)
-        return f"{bundle.revision} {bundle.origin}"
+
+def _mark(found: Bundle | PolicyRefused) -> str:
+    """Which content was read and who signed it, or why there is none."""
+    return str(found) if isinstance(found, PolicyRefused) else f"{found.revision} {found.origin}"

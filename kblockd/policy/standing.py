@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 from kblockd.domain.clock import Clock, rfc3339
 from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.store.lock import life
 
 NAME: Final = "policy.json"
 MAX_BYTES: Final = 1 << 20
@@ -50,7 +51,8 @@ class Standing:
     """``revision`` is in force since ``since`` (RFC 3339), "" for none. ``begun`` and ``ended`` count the attempts that
     were asked for in this life of the daemon; an attempt reads the bundle after it has begun.
 
-    ``listens``: SIGHUP asks for an attempt; before, it would end the daemon.
+    ``listens``: SIGHUP asks for an attempt; before, it would end the daemon. ``life`` is the lock's word for the daemon
+    that wrote this: the next one may have the same pid.
     """
 
     pid: int
@@ -64,6 +66,7 @@ class Standing:
     listens: bool = False
     attempt: Attempt | None = None
     refused: Attempt | None = None
+    life: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As it is written."""
@@ -106,7 +109,7 @@ class StandingFile:
     def __post_init__(self) -> None:
         self._before = read(self.data_dir)
         refused = self._before.refused if self._before else None
-        self._standing = Standing(os.getpid(), self.engine.status().engine, refused=refused)
+        self._standing = Standing(os.getpid(), self.engine.status().engine, refused=refused, life=life(self.data_dir))
 
     async def reload(self, attempt: Callable[[], Awaitable[bool]], by: By) -> bool:
         """One attempt that was asked for; raises what it raises."""

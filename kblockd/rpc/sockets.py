@@ -31,6 +31,7 @@ class PrivateSocket:
     path: Path
     mode: int
     folder: Path
+    stale: tuple[int, int] | None = None  # what stands at ``path`` and nobody listens on
     _inode: tuple[int, int] | None = None
 
     @property
@@ -39,11 +40,16 @@ class PrivateSocket:
         return self.folder / "s"
 
     def publish(self) -> None:
-        """Sets the mode, then moves the socket to its place in one step, over a stale one."""
+        """Sets the mode, then puts the socket in its place in one step, instead of the stale one that was seen there
+        and of no other: a daemon with another store may have been quicker. Raises ``UnsafeSocket``."""
         os.chmod(self.staged, self.mode)
-        status = os.lstat(self.staged)
-        os.rename(self.staged, self.path)
-        self._inode = (status.st_dev, status.st_ino)
+        if self.stale is not None and _inode(self.path) == self.stale:
+            os.unlink(self.path)
+        try:
+            os.link(self.staged, self.path)
+        except FileExistsError:
+            raise _taken(self.path) from None
+        self._inode = _inode(self.staged)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def remove(self) -> None:
@@ -51,12 +57,8 @@ class PrivateSocket:
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._inode is None:
             return
-        try:
-            status = os.lstat(self.path)
-            if (status.st_dev, status.st_ino) == self._inode:
-                os.unlink(self.path)
-        except FileNotFoundError:
-            pass
+        if _inode(self.path) == self._inode:
+            os.unlink(self.path)
         self._inode = None
 
 
@@ -67,9 +69,9 @@ def stage(path: Path, mode: int) -> PrivateSocket:
     """
     _check_path(path, mode)
     _check_folders(path.parent)
-    _check_vacant(path)
+    stale = _check_vacant(path)
     folder = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
-    made = PrivateSocket(path, mode, folder)
+    made = PrivateSocket(path, mode, folder, stale)
     if len(os.fsencode(made.staged)) > MAX_PATH:
         made.remove()
         raise UnsafeSocket(f"{path}: the folder's path is too long for a Unix socket; use a shorter one")
@@ -104,11 +106,21 @@ def _check_folders(parent: Path) -> None:
             )
 
 
-def _check_vacant(path: Path) -> None:
+def _inode(path: Path) -> tuple[int, int] | None:
+    """Of what stands there, None for nothing."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
-        return
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _check_vacant(path: Path) -> tuple[int, int] | None:
+    """The stale socket that stands there, or None."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
     if not stat.S_ISSOCK(status.st_mode):
         raise UnsafeSocket(f"{path}: is there and is not a socket; move it away")
     with socket.socket(socket.AF_UNIX) as probe:
@@ -116,7 +128,11 @@ def _check_vacant(path: Path) -> None:
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
-            return
+            return status.st_dev, status.st_ino
         except OSError as error:
             raise UnsafeSocket(f"{path}: cannot tell whether it is stale ({error}); remove it") from None
-    raise UnsafeSocket(f"{path}: another process listens on it; stop it, or configure another path")
+    raise _taken(path)
+
+
+def _taken(path: Path) -> UnsafeSocket:
+    return UnsafeSocket(f"{path}: another process listens on it; stop it, or configure another path")

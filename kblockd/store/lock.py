@@ -1,7 +1,8 @@
 """The lock of a data directory: one daemon owns it (LED-06).
 
 ``flock`` on a file that is never deleted, so that a second open can neither weaken the first one's lock nor race with
-a removal. The kernel drops the lock with the process, however it ends. The pid inside is for the message only.
+a removal. The kernel drops the lock with the process, however it ends. Inside, for messages only, stand its pid and a
+word that no other life of a daemon has: a pid comes again, in a container at every start.
 """
 
 from __future__ import annotations
@@ -20,13 +21,21 @@ def holder(data_dir: Path) -> int | None:
     """
     path = data_dir / "lock"
     try:
-        pid = int(path.read_text("ascii"))
+        pid = int(path.read_text("ascii").split()[0])
         os.kill(pid, 0)
         if not Path("/proc/self/fd").is_dir():
             return pid
         return pid if any(_is(path, each) for each in Path(f"/proc/{pid}/fd").iterdir()) else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, IndexError):
         return None
+
+
+def life(data_dir: Path) -> str:
+    """Another word for each holder that ever was; empty where nobody was. The holder may have ended."""
+    try:
+        return (data_dir / "lock").read_text("ascii")
+    except (OSError, ValueError):
+        return ""
 
 
 def _is(path: Path, descriptor: Path) -> bool:
@@ -45,14 +54,14 @@ class DirectoryLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            holder = next(iter(os.pread(self._descriptor, 32, 0).decode("ascii", "replace").split()), "unknown")
             os.close(self._descriptor)
             raise StoreRefused(
                 f"data_dir {data_dir} is in use by process {holder} (it holds {path}). "
                 "Next step: stop that daemon, or give this one a data_dir of its own."
             ) from None
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n{os.urandom(8).hex()}\n".encode(), 0)
 
     def release(self) -> None:
         """Gives the folder free; the file stays."""

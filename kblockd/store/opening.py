@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def _open_directory(data_dir: Path, tree: Tree, inspect: Callable[[View], None] 
 
 
 def _check_owner(data_dir: Path) -> None:
-    """Another's files are another's ledger, or a copy that was made as the wrong user."""
+    """Another's files are another's ledger, or a copy that was made as the wrong user; nobody else may write here."""
     user = os.geteuid()
     for path in (data_dir, data_dir / "store", data_dir / "head"):
         if os.path.lexists(path) and path.lstat().st_uid != user:
@@ -104,6 +105,13 @@ def _check_owner(data_dir: Path) -> None:
                 f"{path} belongs to user {path.lstat().st_uid}, this process runs as user {user}. Next step: run the "
                 f"daemon as the owner, or 'chown -R {user} {data_dir}' if the files were copied as somebody else."
             )
+    mode = stat.S_IMODE(os.stat(data_dir).st_mode)
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        # Whoever can rename what stands here can have the next start begin an empty ledger.
+        raise StoreRefused(
+            f"{data_dir}: others may write to it (mode {mode:04o}), so they can take the ledger away. Next step: "
+            f"'chmod 700 {data_dir}', and see with 'kblockd ledger verify --checkpoint' that nothing is missing."
+        )
 
 
 def _is_new(data_dir: Path) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final
 
+from kblockd.domain.clock import paired
 from kblockd.domain.errors import Reason
 
 Value = str | int | bool
@@ -21,6 +22,7 @@ Attributes = Mapping[str, Value]
 Nanoseconds = Callable[[], int]
 
 MAX_ROWS: Final = 512  # kept a trace; a poll that never ends must not fill the memory
+_APART_NS: Final = 100_000
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15  # odd, so that every row of a trace gets another span id
 
@@ -32,7 +34,8 @@ class SteadyClock:
 
     def __init__(self, wall_ns: Nanoseconds = time.time_ns, monotonic_ns: Nanoseconds = time.monotonic_ns) -> None:
         self._monotonic_ns = monotonic_ns
-        self._offset = wall_ns() - monotonic_ns()
+        moment, wall = paired(monotonic_ns, wall_ns, _APART_NS)
+        self._offset = wall - moment
 
     def __call__(self) -> int:
         return self._offset + self._monotonic_ns()

@@ -22,6 +22,7 @@ import pydantic
 from kblockd.upstream.adapter import API_VERSION, Adapter, AdapterContext, AdapterPlugin
 from kblockd.upstream.address_guard import AddressGuard, AddressRefused, Resolver, system_resolver
 from kblockd.upstream.breaker import CircuitBreaker
+from kblockd.upstream.connection import Kept
 from kblockd.upstream.credentials import Credential
 from kblockd.upstream.exchange import Guard, Origin
 from kblockd.upstream.faults import UpstreamFault
@@ -144,13 +145,17 @@ async def open_upstreams(
     late_seconds: float = 30.0,
     resolve: Resolver = system_resolver,
     clock: Callable[[], float] = time.monotonic,
+    elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Upstreams]:
-    """Opens every configured upstream and closes them in reverse; raises ``CatalogError``."""
+    """Opens every configured upstream and closes them in reverse; raises ``CatalogError``.
+
+    ``elapsed`` counts while the machine sleeps, too: by it a connection is too old to carry another request.
+    """
     limits = Limits(max_response_bytes, late_seconds=late_seconds)
     async with AsyncExitStack() as stack:
         found: dict[str, Upstream] = {}
         for name in sorted(configs):
-            upstream, adapter, guard = _open(name, configs[name], plugins, limits, resolve, clock)
+            upstream, adapter, guard = _open(name, configs[name], plugins, limits, resolve, clock, Kept(elapsed))
             stack.callback(guard.close)
             stack.push_async_callback(_close, upstream, adapter)
             found[name] = upstream
@@ -185,6 +190,7 @@ def _open(
     limits: Limits,
     resolve: Resolver,
     clock: Callable[[], float],
+    kept: Kept,
 ) -> tuple[Upstream, Adapter, Guard]:
     plugin = plugins.get(config.adapter)
     if plugin is None:
@@ -197,6 +203,7 @@ def _open(
         max_response_bytes=limits.max_output_bytes,
         pins=frozenset(config.tls.spki_sha256),
         clock=clock,
+        kept=kept,
     )
     adapter = _open_adapter(name, config, plugin, guard)
     breaker = CircuitBreaker(config.breaker, clock)

@@ -84,6 +84,10 @@ class Connection:
         """Nothing has come since it was kept."""
         return self._wire.quiet()
 
+    def quench(self) -> None:
+        """Nothing of what was asked leaves any more; an answer to what has arrived can still come."""
+        self._wire.quench()
+
     def close(self) -> None:
         """Closes the wire."""
         self._wire.close()
@@ -123,7 +127,10 @@ class Connection:
 
 
 class Kept:
-    """The connections of one upstream that are between two calls, the youngest first."""
+    """The connections of one upstream that are between two calls, the youngest first.
+
+    ``clock`` goes on while the machine sleeps: the server has not slept, and its farewell may have met nobody.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -182,6 +182,7 @@ class _Requests:
         self._slots = asyncio.Semaphore(_CONNECTIONS)
         self._busy: set[Connection] = set()
         self._closed = False
+        meter.on_seal = self.quench
 
     async def begin(self, method: str, target: bytes, headers: Headers, content: bytes) -> Answer:
         """Until the head of the answer is here; the caller releases it. Raises as ``GuardedExchange.send``."""
@@ -251,6 +252,11 @@ class _Requests:
             connection.close()
             self._slots.release()
         self._busy.clear()
+
+    def quench(self) -> None:
+        """Nothing that was begun leaves any more."""
+        for connection in self._busy:
+            connection.quench()
 
     def check_origin(self, url: httpx2.URL) -> None:
         """Raises ``ExchangeCut`` for a request that goes elsewhere."""

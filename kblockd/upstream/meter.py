@@ -11,6 +11,9 @@ from collections.abc import Callable
 
 import httpx2
 
+Permit = Callable[[bool], bool]
+"""Asked before each write, with whether the request that matters has begun: what follows it fetches the answer."""
+
 
 class Meter:
     """The counters and bounds that all connections of one exchange share.
@@ -25,18 +28,24 @@ class Meter:
         read_until: float,
         read_limit: int,
         clock: Callable[[], float] = time.monotonic,
-        permit: Callable[[], bool] = lambda: True,
+        permit: Permit = lambda begun: True,
     ) -> None:
         self.deadline = deadline
         self.read_until = read_until
         self.written = 0
         self.marked: int | None = None
         self.code = ""
+        self.on_seal: Callable[[], None] = lambda: None
         self._sealed = False
         self._read = 0
         self._read_limit = read_limit
         self._clock = clock
         self._permit = permit
+
+    @property
+    def begun(self) -> bool:
+        """Bytes were written after a mark."""
+        return self.marked is not None and self.written > self.marked
 
     def since_mark(self) -> int:
         """Bytes since the last mark, or all."""
@@ -47,8 +56,9 @@ class Meter:
         self.code = self.code or code
 
     def seal(self) -> None:
-        """From here on nothing leaves, so that ``written`` is final."""
+        """From here on nothing leaves, so that ``written`` is final; neither what the kernel still holds."""
         self._sealed = True
+        self.on_seal()
 
     def may_connect(self) -> float:
         """Seconds left for a connection or a handshake; raises ``ConnectTimeout``."""
@@ -64,9 +74,9 @@ class Meter:
         if self._sealed or left <= 0:
             self.cut("UPSTREAM_TIMEOUT")
             raise httpx2.WriteTimeout("the deadline has passed")
-        if not self._permit():
+        if not self._permit(self.begun):
             self.cut("LEASE_ENDED")
-            raise httpx2.WriteTimeout("the lease of the action has ended")
+            raise httpx2.WriteTimeout("the lease or the deadline of the action has ended, or it is done already")
         self.written += size
         return left
 

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from kblockd.upstream.exchange import Origin
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-CredentialRef = Annotated[str, StringConstraints(pattern=r"^(none|file:.+|env:[A-Za-z_][A-Za-z0-9_]*)$")]
+_REFERENCE = re.compile(r"none|file:.+|env:[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _where_it_is(reference: object) -> object:
+    """Whoever wrote the secret itself here must not find it in an error, a log or a build's output."""
+    if not isinstance(reference, str) or not _REFERENCE.fullmatch(reference):
+        raise ValueError("must say where the credential is: none, file:PATH or env:NAME (what is there is not shown)")
+    return reference
+
+
+CredentialRef = Annotated[str, BeforeValidator(_where_it_is)]
 
 
 class _Frozen(BaseModel):

@@ -7,14 +7,14 @@ guard, which makes its exchanges. An exchange that is made outside a scope prove
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kblockd.upstream.meter import Meter
+from kblockd.upstream.meter import Meter, Permit
 
 
-def always() -> bool:
+def always(begun: bool) -> bool:
     """The permit of what needs none."""
     return True
 
@@ -33,7 +33,7 @@ class Scope:
     meters: list[Meter] = field(default_factory=list)
     raw_connections: int = 0
     sealed: bool = False
-    permit: Callable[[], bool] = always
+    permit: Permit = always
 
     def add(self, meter: Meter) -> None:
         """A further exchange of this call."""
@@ -58,7 +58,7 @@ class Scope:
 
     def contradicts_not_sent(self) -> bool:
         """Bytes were written after a mark: the request that matters was begun."""
-        return any(meter.marked is not None and meter.written > meter.marked for meter in self.meters)
+        return any(meter.begun for meter in self.meters)
 
 
 def current() -> Scope | None:

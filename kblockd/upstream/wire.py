@@ -1,14 +1,21 @@
 """One TCP connection, with or without TLS: reads and writes that end in time, and nothing that leaves afterwards.
 
 ``write`` returns when the kernel has taken every byte. One that did not end in time aborts the connection, so that no
-byte of it can leave later.
+byte of it can leave later; nor can one that the kernel still holds when nobody waits for the answer (``quench``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import os
 import select
+import socket
 import ssl
+import struct
+import sys
+import termios
 from typing import Any, Final
 
 import httpx2
@@ -119,17 +126,25 @@ class Wire(asyncio.Protocol):
 
     def close(self) -> None:
         """Closes the socket; nothing is waiting to leave."""
-        if self._unsent():
-            self._transport.abort()
-        else:
+        self.quench()
+        if not self._transport.is_closing():
+            self._linger(False)  # a farewell may take its time
             self._transport.close()
+
+    def quench(self) -> None:
+        """Drops the connection if the peer has not acknowledged every byte: the kernel would send the rest for minutes,
+        even of a closed socket, whenever the network is back."""
+        if self._unsent() or self._unacknowledged():
+            self._transport.abort()
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """``write`` must know when every byte has left."""
+        """``write`` must know when every byte has left. And none may outlive the socket: not an abort, and not this
+        process, whose next life looks for the effect of what it may have sent."""
         self._transport = transport
         self._transport.set_write_buffer_limits(0)
+        self._linger(True)
 
     def data_received(self, data: bytes) -> None:
         """Kept until it is read, but not without bound."""
@@ -166,6 +181,21 @@ class Wire(asyncio.Protocol):
         if self._below is None:
             return self._full
         return bool(self._transport.get_write_buffer_size() or self._below.get_write_buffer_size())
+
+    def _unacknowledged(self) -> bool:
+        """As Linux counts it; other systems count what has not left, which is the larger part of it."""
+        try:
+            counted = fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        except (AttributeError, OSError, ValueError):
+            return False  # the socket is gone
+        return int.from_bytes(counted, sys.byteorder) > 0
+
+    def _linger(self, resets: bool) -> None:
+        """Whether the end of the socket is a reset, for which the kernel forgets what it holds."""
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
+            with socket.socket(fileno=descriptor) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", resets, 0))
 
     async def _drained(self, left: float) -> None:
         ends = self._loop.time() + left

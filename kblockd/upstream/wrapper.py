@@ -18,6 +18,7 @@ from typing import Final
 from kblockd.domain import canonical
 from kblockd.upstream.adapter import Adapter, AdapterFault, Call, Outcome, Sent, ToolDescription
 from kblockd.upstream.credentials import Credential, CredentialFault
+from kblockd.upstream.meter import Permit
 from kblockd.upstream.outcomes import bounded, checked, failed, sentence
 from kblockd.upstream.scope import Scope, always, entered
 from kblockd.upstream.scrub import Scrubber
@@ -103,10 +104,10 @@ class GuardedAdapter:
         """Never raises."""
         return await self._call(call, lambda given: self._adapter.cancel(operation, given), on_late or _nobody)
 
-    async def invoke(self, call: Call, on_late: OnLate | None = None, permit: Callable[[], bool] = always) -> Outcome:
+    async def invoke(self, call: Call, on_late: OnLate | None = None, permit: Permit = always) -> Outcome:
         """The one effect. Never raises; ``on_late`` gets an outcome that came after LOST was answered, at most once.
 
-        ``permit`` is asked before anything is written: a lease that ended on the way sends nothing (LSE-01).
+        ``permit`` is asked before each write: a lease or a deadline that ended on the way sends nothing (LSE-01).
         """
         return await self._call(call, self._adapter.invoke, on_late or _nobody, permit)
 
@@ -127,9 +128,7 @@ class GuardedAdapter:
         except CredentialFault:  # not ours to send; what cannot be read cannot be recognised either
             return Scrubber(credential)
 
-    async def _call(
-        self, call: Call, action: Action, on_late: OnLate | None, permit: Callable[[], bool] = always
-    ) -> Outcome:
+    async def _call(self, call: Call, action: Action, on_late: OnLate | None, permit: Permit = always) -> Outcome:
         if call.deadline <= self._clock():
             return Outcome(Sent.NOT_SENT, code="UPSTREAM_TIMEOUT", detail="the deadline had passed; nothing ran")
         try:

@@ -110,8 +110,8 @@ class Machine:
 
     def clock(self, elapsed: Callable[[], float]) -> SystemClock:
         """In place of ``SystemClock`` in the daemon."""
-        assert elapsed is since_boot
-        return SystemClock(self._wall, self.monotonic, lambda: since_boot() + self.passed + self.asleep)
+        assert elapsed == self.since_boot
+        return SystemClock(self._wall, self.monotonic, elapsed)
 
     def _wall(self) -> dt.datetime:
         return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.passed + self.asleep + self.set_by)
@@ -119,6 +119,10 @@ class Machine:
     def monotonic(self) -> float:
         """Seconds."""
         return time.monotonic() + self.passed
+
+    def since_boot(self) -> float:
+        """Seconds, in place of ``since_boot`` in the daemon."""
+        return since_boot() + self.passed + self.asleep
 
 
 @dataclass
@@ -148,6 +152,7 @@ class StagedSite(LocalSite):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(daemon, "_failpoints", lambda _: self.boundaries)
             patch.setattr(daemon, "SystemClock", self.machine.clock)
+            patch.setattr(daemon, "since_boot", self.machine.since_boot)
             patch.setattr(daemon, "GRACE_SECONDS", 1.0)
             patch.setattr(local, "load_checked", self.configured.load)
             patch.setattr(McpPlugin, "open", lambda _, context: McpAdapter(context, self.machine.monotonic))

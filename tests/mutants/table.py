@@ -49,7 +49,11 @@ class Mutant:
     soak: bool = False
 
 
-_PERMIT: Final = Edit("kblockd/execution/dispatch.py", "            lambda: parts.leases.holds(claim.lease),\n", "")
+_PERMIT: Final = Edit(
+    "kblockd/execution/dispatch.py",
+    "            lambda begun: parts.leases.holds(claim.lease) if begun else may_send(parts, marked),\n",
+    "",
+)
 
 
 def _sync(name: str) -> Mutant:

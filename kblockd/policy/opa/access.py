@@ -72,8 +72,11 @@ class RemoteAccess:
         except ValueError as error:
             raise AccessRefused(f"policy.opa.url: {error}") from None
 
-    def seen(self) -> tuple[tuple[int, int], ...]:
-        """Changes when one of the files does. Blocks."""
+    def seen(self) -> tuple[tuple[int, ...], ...]:
+        """Changes when one of the files does. Blocks.
+
+        By the length, too: two writes within a tick of the file system's clock have one time.
+        """
         return tuple(map(_stamp, filter(None, self._files())))
 
     def _files(self) -> tuple[Path | None, ...]:
@@ -105,9 +108,9 @@ def _token(file: Path) -> str:
     return token
 
 
-def _stamp(file: Path) -> tuple[int, int]:
+def _stamp(file: Path) -> tuple[int, ...]:
     try:
         found = file.stat()
     except OSError:
-        return (0, 0)
-    return found.st_mtime_ns, found.st_ino
+        return ()
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -18,7 +18,8 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 
 def main(arguments: list[str]) -> None:
-    """Never returns; raises ``OSError`` when a limit cannot be set or the program cannot be run."""
+    """Never returns; raises ``OSError`` when a limit cannot be set. A program that cannot be run is told in a sentence:
+    what is said here is what the operator reads."""
     parent, memory_mib, program, *rest = arguments
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
@@ -31,7 +32,11 @@ def main(arguments: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     # Not the address space: Go reserves far more of it than it ever uses.
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    os.execve(program, [program, *rest], {"GOMEMLIMIT": f"{memory * 3 // 4}", "HOME": "/nonexistent"})  # noqa: S606  # no shell is the point
+    environment = {"GOMEMLIMIT": f"{memory * 3 // 4}", "HOME": "/nonexistent"}
+    try:
+        os.execve(program, [program, *rest], environment)  # noqa: S606  # no shell is the point
+    except OSError as error:
+        sys.exit(f"{program} cannot be run: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class RemoteEngine:
         self._seconds = evaluate_seconds
         self._asker = Asker(ENGINE, clock, ids)
         self._opa: Opa | None = None
-        self._seen: tuple[tuple[int, int], ...] = ()
+        self._seen: tuple[tuple[int, ...], ...] = ()
         self._revision = ""
         self._fault = "OPA was not asked yet"
         self._closed = False

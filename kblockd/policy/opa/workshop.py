@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kblockd.policy.bundle import Bundle
-from kblockd.policy.faults import LoadFailed, PolicyRefused
+from kblockd.policy.faults import Fault, LoadFailed, PolicyRefused
 from kblockd.policy.loading import unloadable
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.running import Running, completed, fresh, make_private
@@ -25,6 +25,7 @@ from kblockd.policy.opa.tarball import build
 
 MAX_OUTPUT: Final = 16 << 20
 CAPABILITIES: Final = "--capabilities=../capabilities.json"
+_WORKING: Final = "see that policy.opa.command (or --opa) is an OPA that runs here; or shorten the rules, tests or data"
 _LOGS: Final = ("print", "trace")
 
 
@@ -79,7 +80,7 @@ async def opened(
         fault = unloadable(f"{doing} took longer than {limits.load_seconds:g} s")
         raise PolicyRefused([fault], revision=bundle.revision) from None
     except (LoadFailed, OSError) as error:
-        fault = unloadable(f"OPA failed at {doing}: {error}")
+        fault = Fault(".", 0, 0, f"OPA failed at {doing}: {error}", _WORKING)
         raise PolicyRefused([fault], revision=bundle.revision, passing=True) from error
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

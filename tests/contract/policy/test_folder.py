@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from kblockd.policy.bundle import Bundle
+from kblockd.policy.bundle import Bundle, read
 from tests.contract.policy.support import ALLOW_REFUND, Kind, deciding, files, write
 from tests.contract.policy.watched import Watched
 
@@ -17,10 +17,29 @@ CHANGED = deciding(ALLOW_REFUND)
 BROKEN = files(decision="package kblock.decision\nx := {")
 
 
+class Deployer:
+    """Reads as the daemon does; what is to happen to the folder happens right after a reading, one after each."""
+
+    def __init__(self) -> None:
+        self.then: list[Callable[[], object]] = []
+
+    def __call__(self, path: Path) -> Bundle:
+        try:
+            return read(path)
+        finally:
+            if self.then:
+                self.then.pop(0)()
+
+
 @pytest.fixture
-async def watched(kind: Kind, tmp_path: Path) -> AsyncIterator[Watched]:
+def deployer() -> Deployer:
+    return Deployer()
+
+
+@pytest.fixture
+async def watched(kind: Kind, tmp_path: Path, deployer: Deployer) -> AsyncIterator[Watched]:
     """After the first load, with the watch running."""
-    it = Watched(write(tmp_path / "policy", files()), kind)
+    it = Watched(write(tmp_path / "policy", files()), kind, deployer)
     assert await it.watch.reload()
     async with it.running():
         yield it
@@ -50,6 +69,34 @@ async def test_change_is_activated_once_it_is_settled(watched: Watched) -> None:
     await watched.clock.tick()
     assert len(watched.activated) == 2
     assert watched.in_force[1:] == [(new, new)]
+
+
+async def test_what_was_read_twice_is_activated_and_no_half_of_the_next(watched: Watched, deployer: Deployer) -> None:
+    """Another deployment begins right after the reading that settled the first: what it has written by then, which a
+    third reading would find and which passes every check, is never in force."""
+    half = {**CHANGED, "a.rego": "package kblock.a\n"}
+    whole = {**half, "b.rego": "package kblock.b\n"}
+    revisions = [Bundle.of(texts).revision for texts in (files(), CHANGED, whole)]
+    write(watched.path, CHANGED)
+    deployer.then = [lambda: None, lambda: write(watched.path, half), lambda: write(watched.path, whole)]
+    await watched.settles()
+    assert watched.engine.status().revision == revisions[1]
+    for _ in range(3):
+        await watched.clock.tick()
+    assert [revision for revision, _ in watched.activated] == revisions
+    assert watched.refused == []
+
+
+async def test_a_file_that_is_truncated_for_a_moment_keeps_no_good_bundle_waiting(
+    watched: Watched, deployer: Deployer
+) -> None:
+    """It is written again with what it had, and is torn for whoever looks right after the bundle has settled."""
+    write(watched.path, CHANGED)
+    deployer.then = [lambda: None, lambda: write(watched.path, BROKEN), lambda: write(watched.path, CHANGED)]
+    for _ in range(6):
+        await watched.clock.tick()
+    assert watched.engine.status().revision == Bundle.of(CHANGED).revision
+    assert (len(watched.activated), watched.refused) == (2, [])
 
 
 async def test_pol_05_broken_change_is_refused_once_and_the_old_one_stays(watched: Watched) -> None:

@@ -64,6 +64,19 @@ def test_a_directory_of_another_owner_is_refused(estate: Estate, part: str) -> N
     assert "chown" in said
 
 
+@pytest.mark.parametrize("mode", [0o770, 0o1777])
+def test_a_directory_that_others_may_write_to_is_refused(estate: Estate, mode: int) -> None:
+    """Whoever may rename store/ and head could have the next start begin an empty ledger."""
+    data = estate.lay("stopped")
+    data.chmod(mode)
+    said = refusal(estate)
+    assert f"mode {mode:04o}" in said
+    assert f"chmod 700 {data}" in said
+    data.chmod(0o700)
+    estate.site.start()
+    assert estate.site.stop() == 0
+
+
 def test_led_19_a_read_only_mount_is_refused_and_can_be_verified(estate: Estate) -> None:
     """LED-19: a real error of a real mount, in words; what only reads works there."""
     data = estate.lay("stopped")

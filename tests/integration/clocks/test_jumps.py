@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import pytest
 
 from kblockd.client.answers import Answer, Completed, UpstreamError
 from kblockd.domain.clock import parse_rfc3339
+from kblockd.upstream.connection import KEPT_SECONDS, Connection, Kept
 from tests.harness import approve
 from tests.integration.pipeline.local import (
     LONG_LEASE,
@@ -173,6 +175,42 @@ def test_lse_01_a_lease_ends_by_itself_and_nothing_is_sent_under_it(
 def _fence(record: dict[str, Any]) -> tuple[int, int]:
     fence = record["body"]["fence"]
     return fence["incarnation"], fence["counter"]
+
+
+def test_identifiers_do_not_go_back_when_the_wall_clock_does(site: StagedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists are in their order, the newest first."""
+    plain = time.time_ns
+    first = ask(site, refund_in("production", order()))
+    site.machine.set_by = -HOUR
+    monkeypatch.setattr(time, "time_ns", lambda: plain() - int(HOUR) * 10**9)
+    second = ask(site, refund_in("production", order()))
+    with site.client() as agent:
+        listed = [answer.execution_id for answer in agent.list(page_size=2).items]
+    assert listed == [second.execution_id, first.execution_id]
+
+
+def test_a_connection_that_was_kept_before_the_machine_slept_carries_no_effect(
+    site: StagedSite, pay: PaymentsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server may have given it up meanwhile, and what is lost in it may not be repeated."""
+    plain, taken = Kept.take, list[Connection | None]()
+
+    def take(kept: Kept) -> Connection | None:
+        taken.append(plain(kept))
+        return taken[-1]
+
+    async def sleep() -> None:
+        taken.clear()
+        site.machine.asleep += KEPT_SECONDS
+
+    monkeypatch.setattr(Kept, "take", take)
+    mine = order()
+    call = refund_in("production", mine, key=mine)
+    pending = ask(site, call)
+    approve(site, pending.approval_id)
+    site.boundaries.at("11.dispatch:before", sleep)
+    assert isinstance(told(site, call), Completed)
+    assert (taken[0], len(effects(pay, mine))) == (None, 1)
 
 
 @pytest.mark.parametrize("point", UNSENT)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from kblockd.domain.canonical import canonical
 from kblockd.domain.errors import Reason
@@ -18,6 +21,7 @@ from kblockd.policy.entrypoints import DECISION
 from kblockd.policy.opa.access import Endpoint
 from kblockd.policy.opa.client import MAX_ANSWER, Opa
 from tests.contract.policy.support import HANG_SECONDS, document
+from tests.elsewhere import elsewhere
 from tests.integration.opa.stub import ANSWER, REVISION, Respond, Stub, drip, http, raw, silence, stub
 
 GIVEN = canonical(document(memo="ä \U0001f4b6"))
@@ -133,6 +137,47 @@ async def test_pol_10_no_answer_is_a_denial_in_time(respond: Respond) -> None:
     found = await failure(respond, 0.5)
     assert found.reason is Reason.POLICY_TIMEOUT
     assert 0.4 < time.monotonic() - started < HANG_SECONDS / 2
+
+
+def stopped(respond: Respond, seconds: float) -> Mapping[str, Any]:
+    """One question on the daemon's loop, which stands still once OPA has it, until after the deadline; OPA does not."""
+    still = threading.Event()
+
+    def stand_still() -> None:
+        still.set()
+        time.sleep(seconds * 1.25)
+
+    async def play() -> Mapping[str, Any]:
+        loop = asyncio.get_running_loop()
+
+        async def told(writer: asyncio.StreamWriter) -> None:
+            loop.call_soon_threadsafe(stand_still)
+            assert await asyncio.to_thread(still.wait, HANG_SECONDS)
+            await respond(writer)
+
+        with elsewhere(stub(told)) as server:
+            asked = opa(server)
+            try:
+                return await asked.ask(DECISION, GIVEN, REVISION, seconds)
+            finally:
+                await asked.close()
+
+    return uvloop.run(play())
+
+
+def test_an_answer_that_came_while_the_loop_stood_still_is_used() -> None:
+    """uvloop runs its timers before it reads what came meanwhile: an answer that was in time."""
+    assert stopped(http(ANSWER), 2.0)["value"]["effect"] == "allow"
+
+
+@pytest.mark.parametrize("respond", [silence, drip])
+def test_pol_10_no_answer_is_a_denial_also_after_a_standstill(respond: Respond) -> None:
+    """What came meanwhile is looked at once, and waited for no longer."""
+    started = time.monotonic()
+    with pytest.raises(PolicyFailure) as raised:
+        stopped(respond, 0.4)
+    assert raised.value.reason is Reason.POLICY_TIMEOUT
+    assert time.monotonic() - started < HANG_SECONDS / 2
 
 
 async def test_nobody_listens() -> None:

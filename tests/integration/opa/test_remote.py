@@ -18,7 +18,19 @@ from kblockd.policy.entrypoints import DECISION
 from kblockd.policy.opa.access import AccessRefused, RemoteAccess
 from kblockd.policy.opa.remote import RemoteEngine
 from tests.contract.policy.remote import Server, Watched, put
-from tests.contract.policy.support import ALLOW, ALLOW_REFUND, DENY, HANG_SECONDS, deciding, document, files, until
+from tests.contract.policy.support import (
+    ALLOW,
+    ALLOW_REFUND,
+    DENY,
+    HANG_SECONDS,
+    CountingIds,
+    RealClock,
+    deciding,
+    document,
+    files,
+    until,
+)
+from tests.integration.opa.stub import ANSWER, http, stub
 from tests.integration.opa.tls import Authority
 
 OLD = Bundle.of(deciding(ALLOW_REFUND))
@@ -323,6 +335,26 @@ async def test_bearer_token_and_its_rotation(tmp_path: Path) -> None:
     finally:
         await watched.engine.close()
         server.stop()
+
+
+async def test_a_token_that_was_read_half_written_is_read_again(tmp_path: Path) -> None:
+    """Both halves were written within one tick of the file system's clock, and have one time."""
+    token = tmp_path / "token"
+    token.write_text("hunt")
+    tick = token.stat().st_mtime_ns
+    async with stub(http(ANSWER)) as server:
+        engine = RemoteEngine(RemoteAccess(server.url, token), 20.0, RealClock(), CountingIds())
+        await engine.connect()
+        await engine.served(20.0)
+        with token.open("a") as file:
+            file.write("er2\n")
+        os.utime(token, ns=(tick, tick))
+        for _ in range(2):
+            await engine.connect()
+            await engine.served(20.0)
+        await engine.close()
+    sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == ["Bearer hunt", "Bearer hunter2", "Bearer hunter2"]
 
 
 @pytest.mark.parametrize(

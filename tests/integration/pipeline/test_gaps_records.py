@@ -3,6 +3,7 @@ upstream, polls; and the conditions of an envelope, which reach the policies."""
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 import threading
@@ -146,6 +147,9 @@ class _Ahead:
 
     def monotonic(self) -> float:
         return self.clock.monotonic() + self.seconds
+
+    def now(self) -> dt.datetime:
+        return self.clock.now() + dt.timedelta(seconds=self.seconds)
 
 
 def test_r166_a_lease_that_ended_while_its_holder_was_held_up_is_on_record(world: World) -> None:

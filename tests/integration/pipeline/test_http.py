@@ -320,8 +320,10 @@ def test_r080_a_precondition_that_is_met_later_lets_the_approved_action_run(shop
     assert posts(shop, mine) == 1
 
 
-def test_r077_a_credential_that_cannot_be_read_consumes_nothing(shop_site: LocalSite, shop: Shop) -> None:
-    """R077, R079, R080: found out before the consumption, and named without its value."""
+def test_r077_a_credential_that_cannot_be_read_consumes_nothing(
+    shop_site: LocalSite, shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R077, R079, R080: found out before the consumption; the operator learns where it lies, no agent does."""
     mine = order()
     call = refund_in("shop", mine, key=mine)
     approve(shop_site, ask(shop_site, call).approval_id)
@@ -333,7 +335,10 @@ def test_r077_a_credential_that_cannot_be_read_consumes_nothing(shop_site: Local
     finally:
         (shop_site.folder / "away").rename(secret)
     assert (refused.value.reason, refused.value.consumed) == ("PREFLIGHT_FAILED", False)
-    assert WRITE not in str(refused.value)
+    assert "CREDENTIAL_UNREADABLE: upstream shop cannot be used" in str(refused.value)
+    assert str(secret) not in str(refused.value) + refused.value.next_step
+    assert f"CREDENTIAL_UNREADABLE: {secret}: No such file" in caplog.text
+    assert WRITE not in str(refused.value) + caplog.text
     with shop_site.client() as agent:
         assert isinstance(agent.execute(call), Completed)
     assert posts(shop, mine) == 1

@@ -123,6 +123,9 @@ def test_test_counts_and_names_what_never_fires(run: Run, folder: Path) -> None:
     assert shown.exit_code == 0
     assert "decision.rego:5:1: kblock.decision.result (default): never fires in a test" in shown.stdout
     assert "1 passed, 0 failed" in shown.stdout
+    none = run("test", folder, "--run", "no such test", "--min-coverage", "90")
+    assert (none.exit_code, none.stdout) == (1, "0 passed, 0 failed\n")
+    assert none.stderr.startswith("no test ran")
     low = run("test", folder, "--min-coverage", "90")
     assert (low.exit_code, "below 90 % of the rules" in low.stderr) == (1, True)
     (folder / "decision_test.rego").write_text(TEST.replace('"allow"', '"deny"'))
@@ -136,6 +139,17 @@ def test_test_counts_and_names_what_never_fires(run: Run, folder: Path) -> None:
 def test_an_engine_that_is_not_there_is_wrong_usage(run: Run, folder: Path) -> None:
     shown = run("test", folder, "--engine", "opa")
     assert (shown.exit_code, "--opa PROGRAM" in shown.stderr) == (2, True)
+
+
+def test_a_program_that_is_no_opa_is_named(run: Run, folder: Path, tmp_path: Path) -> None:
+    """What the launcher says reaches the operator: a sentence and what to look at, no traceback."""
+    program = tmp_path / "opa"
+    program.write_text("no program")
+    program.chmod(0o600)
+    refused = run("check", str(folder), "--engine", "opa", "--opa", str(program))
+    assert refused.exit_code == 1
+    assert f"{program} cannot be run: Permission denied; see that policy.opa.command (or --opa)" in refused.stderr
+    assert "Traceback" not in refused.output
 
 
 def test_without_path_and_configuration_the_missing_file_is_named(run: Run) -> None:

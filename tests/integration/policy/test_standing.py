@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,8 +16,9 @@ from click.testing import CliRunner, Result
 
 from kblockd.cli.kblockd import kblockd
 from kblockd.policy import standing
-from kblockd.store.lock import holder
+from kblockd.store.lock import DirectoryLock, holder
 from tests.harness import Site
+from tests.unit.policy.test_standing import AT, Engine, made
 
 HANG_SECONDS = 60.0
 BROKEN = "package kblock.decision\n\nimport rego.v1\n\nresult := nobody(1)\n"
@@ -31,12 +33,14 @@ def site() -> Iterator[Site]:
         yield found
 
 
-def policy(site: Site, *arguments: str) -> Result:
-    return CliRunner().invoke(kblockd, ["policy", *arguments, "--config", str(site.config)], env={"COLUMNS": "200"})
+def policy(at: Site | Path, *arguments: str) -> Result:
+    """Of a site, or of a configuration."""
+    config = at.config if isinstance(at, Site) else at
+    return CliRunner().invoke(kblockd, ["policy", *arguments, "--config", str(config)], env={"COLUMNS": "200"})
 
 
-def as_json(site: Site, *arguments: str) -> tuple[int, Any]:
-    done = policy(site, *arguments, "--json")
+def as_json(at: Site | Path, *arguments: str) -> tuple[int, Any]:
+    done = policy(at, *arguments, "--json")
     return done.exit_code, json.loads(done.stdout)
 
 
@@ -117,21 +121,69 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_ours(site: Site) -> N
     assert (after.begun, after.ended) == (before.begun + 3, before.ended + 3)
 
 
-def test_what_an_earlier_daemon_had_in_force_is_not_what_a_starting_one_has(site: Site) -> None:
-    """From its lock to its first attempt a daemon has said nothing yet; what stands there is of another process."""
-    file = site.data / standing.NAME
-    said = file.read_text()
-    found = json.loads(said)
-    file.write_text(json.dumps({**found, "pid": found["pid"] + 1}))
-    try:
-        code, shown = as_json(site, "status")
-        assert (code, shown["active"], shown["revision"], shown["in_force"]) == (1, {}, "", False)
-        assert "in force: nothing" in policy(site, "status").stdout
-        refused = policy(site, "reload")
-        assert (refused.exit_code, "still starting" in refused.stderr) == (1, True)
-    finally:
-        file.write_text(said)
-    assert as_json(site, "status")[0] == 0
+class Lives:
+    """A daemon that ends and starts again, each time with the pid of this process, as in a container."""
+
+    def __init__(self, site: Site, data_dir: Path) -> None:
+        self.config = site.config.with_name("lives.yaml")
+        self.config.write_text(json.dumps({**json.loads(site.config.read_text()), "data_dir": str(data_dir)}))
+        self.signals = 0
+        self._data_dir = data_dir
+        self._lock = DirectoryLock(data_dir)
+
+    def listen(self) -> None:
+        """It has a revision in force, and says so."""
+        file = made(self._data_dir, Engine("r1"))
+        asyncio.run(file.activated("r1", AT, ""))
+        asyncio.run(file.listening())
+
+    def start_again(self) -> None:
+        """Killed; the next life has come as far as its lock."""
+        self.end()
+        self._lock = DirectoryLock(self._data_dir)
+
+    def end(self) -> None:
+        """The kernel drops the lock."""
+        self._lock.release()
+
+    def on_signal(self, *_: object) -> None:
+        """SIGHUP ends it, as it does before a daemon listens."""
+        self.signals += 1
+        self.start_again()
+
+
+@pytest.fixture
+def lives(site: Site, tmp_path: Path) -> Iterator[Lives]:
+    """One life that listens."""
+    it = Lives(site, tmp_path)
+    it.listen()
+    before = signal.signal(signal.SIGHUP, it.on_signal)
+    yield it
+    signal.signal(signal.SIGHUP, before)
+    it.end()
+
+
+def test_what_an_earlier_daemon_had_in_force_is_not_what_a_starting_one_has(lives: Lives) -> None:
+    """From its lock to its first attempt a daemon has said nothing yet; what stands there is of another life, even with
+    the same pid. Nothing is asked of it: SIGHUP would end it."""
+    lives.start_again()
+    code, shown = as_json(lives.config, "status")
+    assert (code, shown["daemon"]["pid"]) == (1, os.getpid())
+    assert (shown["active"], shown["revision"], shown["in_force"]) == ({}, "", False)
+    assert "in force: nothing" in policy(lives.config, "status").stdout
+    refused = policy(lives.config, "reload")
+    assert (refused.exit_code, f"the daemon {os.getpid()} is still starting" in refused.stderr) == (1, True)
+    assert lives.signals == 0
+    lives.listen()
+    assert as_json(lives.config, "status")[1]["revision"] == "r1"
+
+
+def test_a_daemon_that_has_started_again_meanwhile_is_not_waited_for(lives: Lives) -> None:
+    """Nor is it asked again: it reads the bundle as it starts."""
+    began = time.monotonic()
+    assert as_json(lives.config, "reload", "--timeout", str(HANG_SECONDS)) == (3, {"outcome": "unfinished"})
+    assert lives.signals == 1
+    assert time.monotonic() - began < HANG_SECONDS / 2
 
 
 def test_a_daemon_that_stands_still_is_not_waited_for_for_ever(site: Site) -> None:

@@ -177,7 +177,7 @@ def test_the_ledger_verifies_beside_the_daemon_that_writes_it(site: Site, offlin
     verified = offline("ledger", "verify")
     assert (verified.exit_code, verified.stdout.splitlines()[-1].startswith("verified")) == (0, True), verified.output
     assert site.process is not None
-    assert (site.data / "lock").read_text() == f"{site.process.pid}\n"
+    assert (site.data / "lock").read_text().split()[0] == str(site.process.pid)
 
 
 @pytest.mark.xdist_group("commands")
@@ -186,7 +186,19 @@ def test_a_checkpoint_of_another_history_is_found(site: Site, run: Run, offline:
     lines[2] = base64.b64encode(b"\0" * 32).decode()
     forged = tmp_path / "forged"
     forged.write_text("\n".join(lines))
-    assert offline("ledger", "verify", "--checkpoint", str(forged)).exit_code == 1
+    refused = offline("ledger", "verify", "--checkpoint", str(forged))
+    assert (refused.exit_code, f"{forged}: no checkpoint of kblockd.example/" in refused.stderr) == (1, True)
+
+
+@pytest.mark.xdist_group("commands")
+def test_what_is_no_checkpoint_is_named_with_its_file(run: Run, offline: Run, tmp_path: Path) -> None:
+    """Among several files the one that is wrong, and of which log one is expected."""
+    kept, other = tmp_path / "kept", tmp_path / "other"
+    kept.write_text(run("operator", "ledger", "checkpoint").stdout)
+    other.write_bytes(b"\xff{}")
+    refused = offline("ledger", "verify", "--checkpoint", str(kept), "--checkpoint", str(other), "--json")
+    assert refused.exit_code == 1
+    assert json.loads(refused.stdout)["message"].startswith(f"{other}: no checkpoint of kblockd.example/")
 
 
 @pytest.mark.xdist_group("commands")
@@ -219,6 +231,30 @@ def test_who_may_not_is_told_so_and_it_is_on_record(run: Run) -> None:
     while wanted not in refusals(run):
         assert time.monotonic() < limit
         time.sleep(0.02)
+
+
+@pytest.mark.xdist_group("commands")
+def test_a_caller_key_is_known_to_its_principal_alone(run: Run) -> None:
+    """Who asks by another's key is told so, and by which name to ask instead."""
+    unknown = run("operator", "get", "--key", "key-1")
+    assert unknown.exit_code == 1
+    assert "no execution under the caller key 'key-1' of local:operator" in unknown.stderr
+    assert "ask by execution_id" in unknown.stderr
+
+
+@pytest.mark.xdist_group("commands")
+@pytest.mark.parametrize(("who", "command"), [("agent", "list"), ("lead", "approvals")])
+def test_a_page_token_that_no_page_gave_is_no_empty_page(run: Run, who: str, command: str) -> None:
+    """An operator who mistypes one must not read "none" for an answer; the token of the other list is none here."""
+    for name in ("x", "y"):
+        run("agent", *[name if part == "key-1" else part for part in EXECUTE])
+    first = documents(run(who, command, "--limit", "1", "--json"))
+    second = documents(run(who, command, "--limit", "1", "--page-token", first["next_token"], "--json"))
+    assert second["items"][0]["approval_id"] != first["items"][0]["approval_id"]
+    other = first["items"][0]["approval_id" if command == "list" else "execution_id"]
+    for wrong in ("zzz", other, first["next_token"][:-1]):
+        refused = run(who, command, "--page-token", wrong)
+        assert (refused.exit_code, "page_token: was never" in refused.stderr) == (1, True), refused.output
 
 
 @pytest.mark.xdist_group("commands")

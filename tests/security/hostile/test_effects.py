@@ -228,6 +228,7 @@ def test_a_late_answer_forbids_the_next_attempt(site: LocalSite, puppet: Puppet)
         answer = run_approved(site, call)
     assert isinstance(answer, Held), answer
     assert (answer.code, len(puppet.invoked)) == ("LATE_ANSWER", 1)
+    assert (answer.result_class, answer.executed, answer.outcome_unknown) == ("unknown_outcome", True, True)
     assert [r["body"]["late"] for r in records(site, answer.execution_id) if r["type"] == "attempt.outcome"] == [
         False,
         True,

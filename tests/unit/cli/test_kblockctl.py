@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import pytest
 from click.testing import CliRunner, Result
@@ -85,8 +92,19 @@ def test_arguments_come_from_stdin_too_and_are_checked(daemon: Daemon, run: Run)
     assert run(*start).exit_code == 2
     assert run(*start, "-j", "{}", "-a", "-").exit_code == 2
     wrong = run(*start, "-j", '{"a": 1, "a": 2}')
-    assert (wrong.exit_code, "twice" in wrong.stderr) == (1, True)
+    assert wrong.exit_code == 2
+    assert "--args-json: the key 'a' stands twice" in wrong.stderr
+    wrong = run(*start, "-a", "-", input="[]")
+    assert (wrong.exit_code, "--args: the top level must be an object" in wrong.stderr) == (2, True)
     assert len(daemon.executions.calls) == 1
+
+
+@pytest.mark.parametrize("option", ["--wait", "--approval-wait", "--request-timeout"])
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon"])
+def test_what_is_no_time_is_wrong_usage(daemon: Daemon, run: Run, option: str, seconds: str) -> None:
+    wrong = run(*EXECUTE, option, seconds)
+    assert (wrong.exit_code, option in wrong.stderr) == (2, True)
+    assert daemon.executions.calls == []
 
 
 def test_execute_waits_for_an_approval_and_goes_on(daemon: Daemon, run: Run) -> None:
@@ -126,6 +144,51 @@ def test_no_answer_names_the_key_to_repeat_with(daemon: Daemon, run: Run, tmp_pa
     assert (document["outcome_unknown"], document["key"]) == (True, "key-1")
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_who_breaks_a_call_off_learns_its_key(daemon: Daemon, form: tuple[str, ...]) -> None:
+    """R672: Ctrl-C stops the waiting, not the action; without the key a second call would be a second deed."""
+    daemon.executions.hold = asyncio.Event()
+    script = str(Path(sys.executable).with_name("kblockctl"))
+    command = [script, "--socket", f"{daemon.folder}/agent.sock", *EXECUTE[:6], *EXECUTE[8:], *form]  # without --key
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        end = time.monotonic() + 60
+        while not daemon.executions.calls:
+            assert time.monotonic() < end, child.poll()
+            time.sleep(0.02)
+        child.send_signal(signal.SIGINT)
+        out, said = child.communicate(timeout=60)
+    key = daemon.executions.calls[0][1].caller_key
+    assert child.returncode == 5
+    assert said.startswith(f"key {key}\n")
+    if form:
+        document = json.loads(out)
+        assert (document["error"], document["outcome_unknown"], document["key"]) == ("INTERRUPTED", True, key)
+    else:
+        assert f"--key {key}" in said
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_full_disk_behind_standard_output_is_a_sentence(daemon: Daemon, form: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        done = script(daemon, "approvals", "appr_1", *form, to=full)
+    assert done.returncode == 1
+    assert done.stderr.startswith("standard output: No space left on device; ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_reader_that_has_enough_is_no_error(daemon: Daemon) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb", buffering=0) as out:
+        assert script(daemon, "ledger", "checkpoint", to=out).stderr == ""
+
+
+def script(daemon: Daemon, *arguments: str, to: IO[bytes]) -> subprocess.CompletedProcess[str]:
+    """The installed script, its standard output into ``to``."""
+    command = [str(Path(sys.executable).with_name("kblockctl")), "--socket", f"{daemon.folder}/lead.sock", *arguments]
+    return subprocess.run(command, stdout=to, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+
+
 def test_a_read_that_reaches_nobody_says_where_to_look(daemon: Daemon, run: Run, tmp_path: Path) -> None:
     (tmp_path / "agent.sock").unlink()
     shown = run("list")
@@ -160,7 +223,8 @@ def test_get_by_id_and_by_key(daemon: Daemon, run: Run) -> None:
     assert json.loads(run("get", "exec_1", "--json").stdout)["events"][0]["stages"] == [[0, 12], [1, 340], [2, 25]]
     assert run("get", "--key", "key-1").exit_code == 0
     assert [asked[3:] for asked in daemon.executions.asked] == [("exec_1", ""), ("", "key-1")]
-    assert run("get").exit_code == 1
+    assert run("get").exit_code == 2
+    assert run("get", "exec_1", "--key", "key-1").exit_code == 2
     assert run("get", "exec_none").exit_code == 1
 
 
@@ -372,7 +436,17 @@ def test_receipt_get_prints_or_writes(run: Run, tmp_path: Path) -> None:
 def test_a_receipt_that_is_not_there_yet(daemon: Daemon, run: Run) -> None:
     daemon.executions.stored = replace(PENDING, no_receipt_reason="waits for approval")
     shown = run("receipt", "get", "exec_1")
-    assert (shown.exit_code, "waits for approval" in shown.stderr) == (3, True)
+    assert (shown.exit_code, "no receipt yet: waits for approval" in shown.stderr) == (3, True)
+
+
+def test_a_receipt_that_will_never_be_there(daemon: Daemon, run: Run) -> None:
+    """A script that waits for it must end: what was refused, expired or withdrawn never ran."""
+    daemon.executions.stored = replace(PENDING, status=CallStatus.DENIED, state="rejected")
+    shown = run("receipt", "get", "exec_1")
+    assert (shown.exit_code, "there will be none: the execution is rejected" in shown.stderr) == (4, True)
+    as_json = run("receipt", "get", "exec_1", "--json")
+    document = json.loads(as_json.stdout)
+    assert (as_json.exit_code, document["error"], document["state"]) == (4, "NO_RECEIPT", "rejected")
 
 
 def test_receipt_verify_refuses_what_nobody_signed(run: Run, tmp_path: Path) -> None:

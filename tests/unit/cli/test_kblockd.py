@@ -74,6 +74,30 @@ def test_keys_init_then_show(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other.pem").exists()
 
 
+@pytest.mark.parametrize("option", ["--passphrase-file", "--root-passphrase-file"])
+def test_an_empty_passphrase_is_named_and_makes_no_key(run: Run, tmp_path: Path, option: str) -> None:
+    """What a failed command before it left behind."""
+    (tmp_path / "nothing").write_text("\n")
+    refused = run("keys", "init", "--root", str(tmp_path / "root.pem"), option, str(tmp_path / "nothing"))
+    assert (refused.exit_code, f"{option}: {tmp_path}/nothing is empty" in refused.stderr) == (2, True)
+    assert not (tmp_path / "root.pem").exists()
+    assert not (tmp_path / "data" / "keys").exists()
+
+
+def test_root_reads_the_keys_of_the_daemons_user(run: Run, tmp_path: Path) -> None:
+    """An operator with sudo must not be told to take the keys away from the service; a file of a third is refused."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    assert run("keys", "init", "--root", str(tmp_path / "root.pem")).exit_code == 0
+    keys = tmp_path / "data" / "keys"
+    for path in (keys, *keys.iterdir()):
+        os.chown(path, 12345, -1)
+    assert run("keys", "show").exit_code == 0
+    os.chown(keys / "root.pub.pem", 54321, -1)
+    refused = run("keys", "show")
+    assert (refused.exit_code, "belongs to uid 54321, not to uid 12345" in refused.stderr) == (1, True)
+
+
 def test_keys_show_without_keys_says_so(run: Run) -> None:
     shown = run("keys", "show")
     assert (shown.exit_code, "keys" in shown.stderr) == (1, True)

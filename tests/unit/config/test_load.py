@@ -181,6 +181,15 @@ def test_the_credential_source_agrees_with_the_upstream(folder: Any, change: Any
     assert "differs from the upstream" in told(folder, CONTRACT, "execution.credential_source")
 
 
+@pytest.mark.parametrize("written", ["Bearer hush-4711", "token:hush-4711", 4711])
+def test_a_secret_that_stands_in_the_file_is_in_no_error(folder: Any, change: Any, written: Any) -> None:
+    """The fault goes to logs and to the output of builds."""
+    change(UPSTREAM, "credentials.write", written)
+    said = told(folder, UPSTREAM, "credentials.write")
+    assert "4711" not in said
+    assert "none, file:PATH or env:NAME" in said
+
+
 def test_a_secret_never_travels_in_clear_text(folder: Any, change: Any) -> None:
     change(UPSTREAM, "url", "http://pay.example/mcp")
     change(UPSTREAM, "credentials.read", "env:PAY")

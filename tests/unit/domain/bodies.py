@@ -108,7 +108,7 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
         **_DECISION,
         **dict.fromkeys(("recovery", "class", "refused"), WORD),
     },
-    RecordType.HELD: {"code": CODE, "keep_lock": FLAG},
+    RecordType.HELD: {"code": CODE, "keep_lock": FLAG, "class": WORD},
     RecordType.RESOLVED: _OPERATOR,
     RecordType.SEALED: {
         **dict.fromkeys(("state", "class"), WORD),

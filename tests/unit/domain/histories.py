@@ -320,7 +320,7 @@ class Records:
 
     def held(self, *, keep_lock: bool = True) -> Record:
         """Waits for an operator."""
-        return self.make(RecordType.HELD, 16, code="OUTCOME_UNKNOWN", keep_lock=keep_lock)
+        return self.make(RecordType.HELD, 16, **{"class": ""}, code="OUTCOME_UNKNOWN", keep_lock=keep_lock)
 
     def resolved(self, finding: str = "present") -> Record:
         """An operator's finding, in the commit of the seal."""

@@ -198,4 +198,4 @@ def test_the_check_for_free_text_sees_free_text() -> None:
     outcome = MADE.outcome("accepted", operation="op-1")
     for body in ({"operation": "please look at the order"}, {"request_ids": {"a": "b c"}}, {"output_sha256": "ab"}):
         assert faults(Record(outcome.type, AT, body={**outcome.body, **body}))
-    assert faults(Record(held.type, AT, body={"code": "X"})) == ["execution.held: keep_lock is missing"]
+    assert faults(Record(held.type, AT, body={"code": "X", "class": ""})) == ["execution.held: keep_lock is missing"]

@@ -119,7 +119,9 @@ def test_consistency_proofs_of_every_pair_of_sizes(world: World, old: int) -> No
         assert _verdict(world, proof=proof, older_checkpoint=forged, consistency=path).code == "rewritten"
         if old < new:
             cut = path.rpartition(b"\n")[0]
-            assert _verdict(world, proof=proof, older_checkpoint=older).code == "no_consistency"
+            alone = _verdict(world, proof=proof, older_checkpoint=older)
+            assert alone.code == "no_consistency"
+            assert f"kblockctl ledger proof --old-size {old} --new-size {new}" in alone.reason
             assert _verdict(world, proof=proof, older_checkpoint=older, consistency=cut).code == "rewritten"
 
 

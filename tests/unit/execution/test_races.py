@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from kblockd.domain.errors import Aborted, Reason
 from kblockd.execution import pipeline
 from kblockd.execution.action import Run
-from kblockd.execution.consume import Raced
+from kblockd.execution.preflight import Raced
 
 
 class Stage5To9:
@@ -39,7 +40,7 @@ def attempt() -> Run:
     """One whose action is only named."""
     action: Any = SimpleNamespace(execution_id="exe_1")
     journal: Any = None
-    return Run(action, journal, attempt=1, again=False, fresh_describe=True)
+    return Run(action, journal, attempt=1, again=False, described_at=dt.datetime.now(dt.UTC))
 
 
 async def test_what_keeps_changing_is_waited_out_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from kblockd._proto.kblock.v1 import ledger_service_pb2 as pb
+from kblockd.domain.principal import View
 from kblockd.ledger import checkpoint, merkle, tlog_proof
 from kblockd.ledger.ledger import Entry, Ledger
 from kblockd.ledger.merkle import MerkleTree
+from kblockd.rpc.identity import Caller
+from kblockd.rpc.services.ledger import LedgerService
+from kblockd.store.protocol import Key
 from kblockd.store.rocks import RocksStore
+from kblockd.telemetry.recorder import Trace
 from tests.contract.store.backends import Gate
 from tests.contract.store.folding import fold, put, record
 from tests.unit.ledger import naive
 from tests.unit.ledger.keys import TestSigner
+from tests.unit.rpc.fakes import AGENT, FakeExecutions
 
 ORIGIN = "kblockd.example/prod/1"
 SIGNER = TestSigner(1)
@@ -59,6 +66,32 @@ async def test_every_record_has_a_proof_under_the_newest_checkpoint(store: Rocks
         proof = await ledger.proof(index)
         head = tlog_proof.parse(proof.text()).verify(leaf, ORIGIN, [SIGNER.public_key])
         assert (head.size, head.root) == (21, naive.mth(leaves))
+
+
+async def test_a_proof_is_under_the_size_that_was_asked_for(
+    store: RocksStore, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer checkpoint, of somebody else's call, is signed while the first node is read for ours."""
+    leaves = await append(store, 3)
+    raw, reading, newer = store.raw, asyncio.Event(), asyncio.Event()
+
+    async def slow(key: Key) -> bytes | None:
+        if not reading.is_set():
+            reading.set()
+            await newer.wait()
+        return await raw(key)
+
+    monkeypatch.setattr(store, "raw", slow)
+    service, caller = LedgerService(ledger, FakeExecutions()), Caller(AGENT, View(frozenset(), frozenset()), Trace())
+    request = pb.LedgerServiceGetInclusionProofRequest(index=1, tree_size=3)
+    asked = asyncio.create_task(service.GetInclusionProof(caller, request))
+    await reading.wait()
+    await append(store, 1)
+    assert (await ledger.checkpoint()).head.size == 4
+    newer.set()
+    proof = tlog_proof.parse((await asked).tlog_proof)
+    head = proof.verify(leaves[1], ORIGIN, [SIGNER.public_key])
+    assert (head.size, head.root) == (3, naive.mth(leaves))
 
 
 async def test_checkpoints_are_consistent_with_all_that_came_before(store: RocksStore, ledger: Ledger) -> None:

@@ -12,6 +12,7 @@ import pytest
 from kblockd.policy.engine import PolicyStatus
 from kblockd.policy.faults import Fault, PolicyRefused
 from kblockd.policy.standing import NAME, Standing, StandingFile, read
+from kblockd.store.lock import DirectoryLock, life
 
 AT = "2026-11-29T10:00:00.000000Z"
 FAULT = Fault("decision.rego", 7, 1, "it is wrong", "correct the rule")
@@ -169,6 +170,27 @@ async def test_a_restart_with_the_same_activation_keeps_who_asked_for_it(tmp_pat
 
     await second.reload(activate, "start")
     assert now(tmp_path).by == "poll"
+
+
+async def test_it_names_the_life_of_the_daemon_that_wrote_it(tmp_path: Path) -> None:
+    """The next one may have the same pid."""
+    for _ in range(2):
+        lock = DirectoryLock(tmp_path)
+        file = made(tmp_path, Engine("r1"))
+        before = read(tmp_path)
+        assert before is None or before.life != life(tmp_path)
+        await file.listening()
+        assert now(tmp_path).life == life(tmp_path) != ""
+        lock.release()
+
+
+async def test_what_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
+    """It knew of no lives."""
+    await made(tmp_path, Engine("r1")).activated("r1", AT, "ops")
+    row = json.loads((tmp_path / NAME).read_text())
+    del row["life"]
+    (tmp_path / NAME).write_text(json.dumps(row))
+    assert (now(tmp_path).revision, now(tmp_path).life) == ("r1", "")
 
 
 async def test_an_engine_that_left_its_revision_has_nothing_in_force(tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import itertools
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from kblockd.telemetry.exporter import NullExport
 from kblockd.telemetry.recorder import Trace
 from kblockd.telemetry.sampling import Sampling
 from kblockd.telemetry.tracing import Tracing
+from tests.elsewhere import elsewhere
 
 AT = dt.datetime(2026, 11, 29, 12, 0, 0, 123456, tzinfo=dt.UTC)
 AGENT = Principal("local:agent", "agent", "acme", "team:support-bot")
@@ -270,7 +270,7 @@ class FakeLedger:
     async def checkpoint(self) -> SignedHead:
         return SignedHead(TreeHead("kblockd.example/test/1", self.size(), b"\0" * 32), "checkpoint 5\n")
 
-    async def proof(self, index: int) -> TlogProof:
+    async def proof(self, index: int, under: SignedHead | None = None) -> TlogProof:
         return TlogProof(index, (b"\1" * 32,), "kblockd.example/test/1\n5\nAAAA\n\n— sig\n")
 
     async def consistency(self, old: int, new: int) -> list[bytes]:
@@ -346,21 +346,6 @@ async def running(folder: Path, **parts: Any) -> AsyncIterator[Daemon]:
         await daemon.server.stop(0)
 
 
-@contextmanager
-def in_thread(folder: Path, **parts: Any) -> Iterator[Daemon]:
+def in_thread(folder: Path, **parts: Any) -> AbstractContextManager[Daemon]:
     """The same on a loop of its own in a thread, for blocking clients."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
-
-    block = running(folder, **parts)
-    try:
-        yield run(block.__aenter__())
-    finally:
-        run(block.__aexit__(None, None, None))
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
-        loop.close()
+    return elsewhere(running(folder, **parts))

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.rpc.sockets import MAX_PATH, UnsafeSocket, stage
+from kblockd.rpc import server
+from kblockd.rpc.sockets import MAX_PATH, PrivateSocket, UnsafeSocket, stage
+from tests.unit.rpc.fakes import Daemon
 
 
 @pytest.fixture
@@ -24,6 +26,18 @@ def bind(path: Path) -> socket.socket:
     bound.bind(str(path))
     bound.listen()
     return bound
+
+
+def reached(path: Path, by: socket.socket) -> bool:
+    """Whether whoever connects there comes to that socket."""
+    by.setblocking(False)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        try:
+            by.accept()[0].close()
+        except BlockingIOError:
+            return False
+        return True
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o660])
@@ -109,11 +123,78 @@ def test_a_stale_socket_is_replaced_and_a_live_one_refused(folder: Path) -> None
             client.connect(str(folder / "a.sock"))
 
 
-def test_what_another_put_there_is_not_removed(folder: Path) -> None:
-    made = stage(folder / "a.sock", 0o600)
+@pytest.mark.parametrize("stale", [False, True], ids=["vacant", "stale"])
+def test_of_two_daemons_that_find_one_place_free_the_second_is_refused(folder: Path, stale: bool) -> None:
+    """Each has a store and so a lock of its own: clients of the first never come to the second."""
+    path = folder / "a.sock"
+    if stale:
+        bind(path).close()
+    first, second = stage(path, 0o600), stage(path, 0o600)
+    with bind(first.staged) as ours, bind(second.staged) as theirs:
+        first.publish()
+        with pytest.raises(UnsafeSocket, match=r"a\.sock: another process listens on it; stop it, or"):
+            second.publish()
+        second.remove()
+        assert reached(path, ours)
+        assert not reached(path, theirs)
+    assert os.listdir(folder) == ["a.sock"]
+    first.remove()
+    assert os.listdir(folder) == []
+
+
+def test_a_socket_that_stands_where_a_stale_one_stood_is_left_alone(folder: Path) -> None:
+    """Not made here, as that of another kind of server; nor is it taken for ours at the end."""
+    path = folder / "a.sock"
+    bind(path).close()
+    made = stage(path, 0o600)
+    with bind(made.staged):
+        other = bind(folder / "other")
+        (folder / "other").rename(path)
+        with other, pytest.raises(UnsafeSocket, match="another process"):
+            made.publish()
+        made.remove()
+    assert os.listdir(folder) == ["a.sock"]
+
+
+async def test_a_start_that_is_too_late_for_its_socket_leaves_nothing_behind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the listeners that were opened before nor the folder in which it was bound."""
+    path, others = folder / "lead.sock", list[socket.socket]()
+
+    def overtaken(place: Path, mode: int) -> PrivateSocket:
+        made = stage(place, mode)
+        if place == path:
+            others.append(bind(path))
+        return made
+
+    monkeypatch.setattr(server, "stage", overtaken)
+    with pytest.raises(UnsafeSocket, match=r"lead\.sock: another process"):
+        await Daemon(folder).server.start()
+    assert reached(path, *others)
+    others.pop().close()
+    assert os.listdir(folder) == ["lead.sock"]
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["later", "at once"])
+def test_what_another_put_there_is_not_removed(folder: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
+    """At once: before the place is looked at again."""
+    path, link = folder / "a.sock", os.link
+
+    def replaced() -> None:
+        path.unlink()
+        path.write_text("another's")
+
+    def linked(source: Path, target: Path) -> None:
+        link(source, target)
+        replaced()
+
+    if at_once:
+        monkeypatch.setattr(os, "link", linked)
+    made = stage(path, 0o600)
     with bind(made.staged):
         made.publish()
-        (folder / "a.sock").unlink()
-        (folder / "a.sock").write_text("another's")
+        if not at_once:
+            replaced()
         made.remove()
-    assert (folder / "a.sock").read_text() == "another's"
+    assert path.read_text() == "another's"

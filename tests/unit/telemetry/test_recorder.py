@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 
 import pytest
 
 from kblockd.domain.errors import PermissionDenied, Reason
 from kblockd.policy.engine import PolicyFailure
 from kblockd.telemetry.recorder import MAX_ROWS, SteadyClock, Trace
+from tests.unit.system.machine import INTERRUPTIONS, NOON, Interrupted
 
 
 class Hand:
@@ -29,6 +31,19 @@ def test_a_wall_clock_jump_makes_no_negative_span() -> None:
         monotonic.now = 57
     assert (row.start_ns, row.end_ns) == (1_000_000, 1_000_007)
     assert trace.start_ns == 1_000_000
+
+
+@pytest.mark.parametrize(("away", "most"), INTERRUPTIONS)
+def test_a_trace_is_never_dated_ahead_of_the_machine(away: tuple[float, ...], most: int) -> None:
+    """Whenever its thread loses the processor while the clock of the trace is made."""
+    machine = Interrupted(*away)
+
+    def wall() -> int:
+        return (machine.wall - NOON) // dt.timedelta(microseconds=1) * 1000
+
+    clock = SteadyClock(machine.read(wall), machine.read(lambda: int(machine.seconds) * 10**9))
+    late = wall() - clock()
+    assert 0 <= late <= most * 10**9
 
 
 def test_a_row_is_open_until_its_stage_ends() -> None:

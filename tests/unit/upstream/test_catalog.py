@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import sys
+import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from kblockd.upstream.adapter import AdapterContext, AdapterPlugin, Outcome, Sent
 from kblockd.upstream.catalog import CatalogError, load_plugins, open_upstreams
+from kblockd.upstream.connection import KEPT_SECONDS
 from kblockd.upstream.faults import UpstreamFault
 from kblockd.upstream.model import UpstreamConfig
 from tests.unit.upstream.plugin import Plugin, call
@@ -124,9 +127,9 @@ def _config(**changes: Any) -> UpstreamConfig:
     )
 
 
-def _opened(plugin: Recorder, **configs: UpstreamConfig) -> Any:
+def _opened(plugin: Recorder, elapsed: Callable[[], float] = time.monotonic, **configs: UpstreamConfig) -> Any:
     plugins: dict[str, AdapterPlugin] = {"one": plugin}  # type: ignore[dict-item]  # a duck
-    return open_upstreams(configs, plugins, max_response_bytes=1000)
+    return open_upstreams(configs, plugins, max_response_bytes=1000, elapsed=elapsed)
 
 
 async def test_upstreams_are_closed_in_reverse_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
@@ -168,6 +171,32 @@ async def test_one_tls_context_an_upstream() -> None:
     async with _opened(plugin, a=_config(url="https://x.example"), b=_config()):
         assert plugin.contexts[0].ssl is not None
         assert plugin.contexts[1].ssl is None
+
+
+async def test_connections_that_were_kept_before_the_machine_slept_are_not_used() -> None:
+    """Monotonic time has stood still; the servers have not, and each says farewell to what it has kept for long."""
+    slept, connections, plugin = 0.0, 0, Recorder()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while await reader.readline() != b"":
+            if await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async def ask() -> int:
+        exchange = plugin.contexts[0].exchange(call().deadline)
+        try:
+            return (await exchange.send("GET", b"/", [], b"")).status
+        finally:
+            await exchange.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, _opened(plugin, lambda: slept, a=_config(url=url)):
+        assert (await ask(), await ask(), connections) == (204, 204, 1)
+        slept += KEPT_SECONDS
+        assert (await ask(), connections) == (204, 2)
 
 
 async def test_r203_the_breaker_is_asked_in_preflight_only() -> None:

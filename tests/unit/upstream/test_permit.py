@@ -18,7 +18,7 @@ def test_lse_01_a_meter_without_a_permit_writes_nothing() -> None:
     """Zero stays proof; what was read before is read on."""
     permitted = [True]
     end = time.monotonic() + 60
-    meter = Meter(end, end, 1000, permit=lambda: permitted[0])
+    meter = Meter(end, end, 1000, permit=lambda begun: permitted[0])
     meter.may_write(10)
     permitted[0] = False
     with pytest.raises(httpx2.WriteTimeout):
@@ -34,10 +34,10 @@ async def test_lse_01_an_invocation_carries_its_permit_to_its_exchanges() -> Non
     async def behaviour(given: Call) -> Outcome:
         scope = current()
         assert scope is not None
-        seen.append(scope.permit())
+        seen.append(scope.permit(False))
         return Outcome(Sent.ANSWERED, {})
 
     adapter = guarded(behaviour)
-    await adapter.invoke(call(), permit=lambda: False)
+    await adapter.invoke(call(), permit=lambda begun: False)
     await adapter.read(call())
     assert seen == [False, True]
