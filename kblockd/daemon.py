@@ -188,7 +188,7 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
         retention.run(),
         _say_serving(engine, rpc, ending),
     ):
-        stack.push_async_callback(_cancel, _spawn(work))
+        stack.push_async_callback(_cancel, _endless(work, ending))
     if not store.clean:
         stack.push_async_callback(_cancel, _spawn(_verify(store, ending)))
     return Daemon(configuration, rpc, parts, supervisor, policy, standing, ending)
@@ -404,6 +404,20 @@ def _spawn(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     _TASKS.add(task)
     task.add_done_callback(_TASKS.discard)
     return task
+
+
+def _endless(work: Coroutine[Any, Any, None], ending: Ending) -> asyncio.Task[Any]:
+    """Work that only ``_cancel`` ends. Nobody waits for it meanwhile, so a defect in it (no lease is renewed any more,
+    health says what was true once) would be seen by nobody; the next start has all of it again."""
+    task = _spawn(work)
+    task.add_done_callback(lambda ended: _died(ended, ending))
+    return task
+
+
+def _died(task: asyncio.Task[Any], ending: Ending) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("what must run all the time has ended", exc_info=error)
+        ending.fail(f"{task.get_name()} ended with {type(error).__name__}")
 
 
 async def _cancel(task: asyncio.Task[Any]) -> None:

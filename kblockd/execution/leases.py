@@ -9,12 +9,15 @@ before still counts, as long as nobody else has moved the execution (C4, LSE-01,
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kblockd.domain.clock import Clock
 from kblockd.domain.errors import Aborted, Reason
 from kblockd.domain.rows import Key
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +104,10 @@ class Leases:
         """Renews until cancelled, independent of what the holders do (C4)."""
         while True:
             await self.clock.sleep(self.heartbeat)
-            self.renew()
+            try:
+                self.renew()
+            except Exception:  # out of memory, say: without the next heartbeat every later execution would be lost
+                _log.exception("a heartbeat failed; the next one renews what is still live")
 
     def _over(self, lease: Lease) -> bool:
         awake = lease.expires_at - self.clock.monotonic()

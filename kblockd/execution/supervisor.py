@@ -169,16 +169,17 @@ class Supervisor:
                     exc_info=None if known else error,
                     extra={"execution_id": execution_id},
                 )
-                if not journal.claimed.is_set():
-                    return error if isinstance(error, KblockError) else _defect(execution_id)
+                if not journal.claimed.is_set() and isinstance(error, KblockError):
+                    return error
             self._parts.leases.drop(execution_id)
             try:
                 found = await journal_of(self._parts, execution_id, journal.trace)
             except StoreFailed as failure:
-                return store_failed(failure, execution_id, consumed=True)
+                return store_failed(failure, execution_id, consumed=journal.claimed.is_set(), undecided=True)
             if found is None or found[1]["state"] != State.EXECUTING:
-                return None
+                return None if journal.claimed.is_set() else _defect(execution_id)
             again, row = found
+            journal.claimed.set()  # the defect may have come between the commit and this word of it
             journal.version, journal.attempt, journal.marked = again.version, again.attempt, again.marked
             work = resume(self._parts, journal, row)
         work.close()

@@ -116,8 +116,11 @@ class Ledger:
         """The records that the rows under these prefixes list, in order: the story of one execution."""
         indexes: set[int] = set()
         for prefix in prefixes:
-            for _, _, row in await self._store.scan(prefix):
-                indexes.update(row.get("records", ()))
+            after: Key | None = None
+            while scanned := await self._store.scan(prefix, after=after, limit=MAX_READ):
+                after = scanned[-1][0]
+                for _, _, row in scanned:
+                    indexes.update(row.get("records", ()))
         return await self.read_all(sorted(indexes))
 
     def _check_size(self, size: int) -> None:

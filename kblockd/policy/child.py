@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from kblockd.policy import frames
 from kblockd.policy.faults import LoadFailed
+from kblockd.policy.threads import completed
 
 # The engine's allocator would reserve 1 GiB of address space at once, beyond what RLIMIT_AS is there to bound.
 _ENVIRONMENT: Final = {"MIMALLOC_ARENA_RESERVE": "32MiB"}
@@ -117,7 +118,7 @@ class Child(asyncio.Protocol):
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._fail("the policy process was killed")
-        await asyncio.to_thread(self._process.wait)
+        await completed(self._process.wait)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See ``asyncio.Protocol``."""

@@ -95,11 +95,16 @@ _SHAPES: Final[dict[str, dict[str, Any]]] = {
 }
 _REASONS: Final = [{"code": str, "message": str}]
 
+MAX_APPROVALS: Final = 64
+"""People who must approve one action. Each decision is a record, and a receipt names them all within 65,535 bytes."""
+MAX_ROLES: Final = 64
+MAX_WORD: Final = 256  # characters of a role, and of the end of an observe window
+
 
 def check(entrypoint: str, result: Any) -> Mapping[str, Any]:
     """The result as it is, when its type is exact; raises ``PolicyFailure`` (POLICY_TYPE) naming the path."""
     shape = {**_SHAPES[entrypoint], "reasons": _REASONS}
-    fault = _fault(shape, result, "result")
+    fault = _fault(shape, result, "result") or (_too_much(result) if entrypoint == DECISION else "")
     if fault:
         raise PolicyFailure(Reason.POLICY_TYPE, f"{entrypoint}: {fault}", entrypoint=entrypoint)
     checked: Mapping[str, Any] = result
@@ -120,6 +125,18 @@ def _fault(shape: Any, value: Any, at: str) -> str:
     if type(value) is not shape or (shape is int and value < 0):
         names = {bool: "a boolean", str: "a string", int: "a non-negative integer"}
         return f"{at} must be {names[shape]}"
+    return ""
+
+
+def _too_much(decision: Mapping[str, Any]) -> str:
+    """What no record, no receipt or no answer could hold once the action waits for it, or has been done."""
+    approvals = decision["approvals"]
+    if approvals["count"] > MAX_APPROVALS:
+        return f"result.approvals.count must be at most {MAX_APPROVALS}"
+    if len(approvals["roles"]) > MAX_ROLES or any(len(role) > MAX_WORD for role in approvals["roles"]):
+        return f"result.approvals.roles must be at most {MAX_ROLES}, of at most {MAX_WORD} characters"
+    if len(decision["observe_until"]) > MAX_WORD:
+        return f"result.observe_until must have at most {MAX_WORD} characters"
     return ""
 
 

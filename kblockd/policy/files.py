@@ -80,7 +80,7 @@ def regular(path: Path, name: str) -> bytes:
 def _paths(folder: Path) -> Iterator[Path]:
     """In order; folders only where their name is one of a policy or document, so that it is not passed over."""
     try:
-        entries = sorted(folder.rglob("*"))
+        entries = sorted(_entries(folder))
     except OSError as error:
         raise refusal(str(folder), f"cannot be read ({error.strerror})", "correct policy.bundle") from None
     for path in entries:
@@ -89,3 +89,14 @@ def _paths(folder: Path) -> Iterator[Path]:
             continue
         if not path.is_dir() or path.suffix == ".rego" or path.name in DATA:
             yield path
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """All below it; raises ``OSError``. Not ``rglob``: that passes over a folder that it cannot read just now, and what
+    would come into force is a policy without the rules in it."""
+    with os.scandir(folder) as found:
+        entries = list(found)
+    for entry in entries:
+        yield Path(entry)
+        if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+            yield from _entries(Path(entry))

@@ -41,11 +41,13 @@ from kblockd.telemetry.tracing import Tracing
 
 MAX_REQUEST: Final = 4 << 20
 MAX_CONCURRENT: Final = 2048  # calls a listener, waiting ones included; more get RESOURCE_EXHAUSTED from gRPC
+MAX_CONNECTIONS: Final = 256  # a listener: one that opens more must not take the descriptors of all the others
 END_SECONDS: Final = 2.0  # for calls that were told to end to do so, before gRPC cuts them
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_REQUEST),
     ("grpc.max_send_message_length", MAX_ANSWER),
     ("grpc.so_reuseport", 0),
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
 )
 _log = logging.getLogger(__name__)
 
@@ -156,7 +158,7 @@ class RpcServer:
         _say_loudly(listener)
         host = f"[{listener.host}]" if ":" in listener.host else listener.host
         port = server.add_insecure_port(f"{host}:{listener.port}")
-        await server.start()
+        await _started(server)
         return _Open(server, f"{host}:{port}", None)
 
     async def _listen_unix(self, server: aio.Server, listener: UnixListener) -> _Open:
@@ -164,7 +166,7 @@ class RpcServer:
         try:
             server.add_insecure_port(f"unix:{made.staged}")
             made.publish()
-            await server.start()
+            await _started(server)
         except BaseException:
             made.remove()
             raise
@@ -178,6 +180,18 @@ class RpcServer:
         names = [*(descriptor.full_name for descriptor in SERVICES), health.SERVICE_NAME, reflection.SERVICE_NAME]
         reflection.enable_server_reflection(names, server)
         return server
+
+
+async def _started(server: aio.Server) -> None:
+    """A start of gRPC's that is cut off cannot be undone: what it began would be waited for, for ever, at the end of
+    the process. Who is cancelled meanwhile waits for it and stops the server."""
+    starting = asyncio.ensure_future(server.start())
+    try:
+        await asyncio.shield(starting)
+    except BaseException:
+        await asyncio.gather(starting, return_exceptions=True)
+        await server.stop(0)
+        raise
 
 
 def _say_loudly(listener: LoopbackListener) -> None:

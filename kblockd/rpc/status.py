@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -21,13 +22,17 @@ from kblockd.store.protocol import StoreFailed
 
 DOMAIN: Final = "kblockd"
 DETAILS_KEY: Final = "grpc-status-details-bin"
-# Trailing metadata has 8 KiB in all: whatever is longer is cut, so that the status itself always arrives.
+# Trailing metadata has 8 KiB in all, or the client's gRPC makes another status of it: whatever is longer is cut. The
+# message travels percent-encoded, the details as base64; both are measured as they are sent.
 MAX_MESSAGE: Final = 1024
+MAX_DETAILS: Final = 4800  # bytes, before base64 makes 6,400 of them
 MAX_VIOLATIONS: Final = 12
 MAX_DESCRIPTION: Final = 200
 
 # Where nobody knows at the time of the answer whether anything was executed or consumed, nothing is said of it.
 UNDECIDED: Final = frozenset({Reason.INTERNAL, Reason.COMMIT_UNKNOWN, Reason.SHUTTING_DOWN})
+
+_PRINTABLE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 _Code = grpc.StatusCode
 _log = logging.getLogger(__name__)
@@ -99,7 +104,7 @@ def to_status(error: KblockError, *, correlation_id: str = "") -> status_pb2.Sta
     An INTERNAL error carries no detail but the correlation id, and no executed/consumed: nobody knows.
     """
     internal = code_of(error) is _Code.INTERNAL
-    message = f"internal error {correlation_id}".strip() if internal else _cut(error.message, MAX_MESSAGE)
+    message = f"internal error {correlation_id}".strip() if internal else _message(error.message)
     status = status_pb2.Status(code=code_of(error).value[0], message=message)
     metadata = _metadata(error, internal)
     if correlation_id:
@@ -107,7 +112,7 @@ def to_status(error: KblockError, *, correlation_id: str = "") -> status_pb2.Sta
     info = error_details_pb2.ErrorInfo(reason=str(error.reason), domain=DOMAIN, metadata=metadata)
     status.details.add().Pack(info)
     if error.violations:
-        status.details.add().Pack(_bad_request(error))
+        status.details.add().Pack(_bad_request(error, MAX_DETAILS - status.ByteSize()))
     if error.retry_after_seconds is not None:
         delay = Duration()
         delay.FromNanoseconds(round(error.retry_after_seconds * 1e9))
@@ -170,17 +175,29 @@ def _metadata(error: KblockError, internal: bool) -> dict[str, str]:
     return {key: _cut(value, MAX_MESSAGE) for key, value in metadata.items() if value}
 
 
-def _bad_request(error: KblockError) -> error_details_pb2.BadRequest:
+def _bad_request(error: KblockError, room: int) -> error_details_pb2.BadRequest:
+    """As many violations, in order, as fit into ``room`` bytes; at least one."""
     request = error_details_pb2.BadRequest()
     for violation in error.violations[:MAX_VIOLATIONS]:
         request.field_violations.add(
             field=_cut(violation.field, MAX_DESCRIPTION), description=_cut(violation.description, MAX_DESCRIPTION)
         )
+        if len(request.field_violations) > 1 and request.ByteSize() > room:
+            del request.field_violations[-1]
+            break
     return request
 
 
 def _word(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _message(text: str) -> str:
+    """Cut to what takes ``MAX_MESSAGE`` bytes once each byte that is not printable ASCII is sent as three."""
+    text = _cut(text, MAX_MESSAGE)
+    while (sent := len(quote(text, safe=_PRINTABLE))) > MAX_MESSAGE:
+        text = _cut(text, len(text.encode()) * MAX_MESSAGE // sent)
+    return text
 
 
 def _cut(text: str, limit: int) -> str:

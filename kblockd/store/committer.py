@@ -123,8 +123,9 @@ class Committer:
         self._written = False
         try:
             head = self._write(group)
-        except Exception as error:
-            # RocksDB's errors are bare exceptions; whatever it is, the process cannot go on from here.
+        except BaseException as error:
+            # RocksDB's errors are bare exceptions, and a panic below Python is not even one of those. Whatever it is,
+            # the process cannot go on from here; a thread that died in silence would leave everybody waiting.
             reason = f"{type(error).__name__}: {error}"
             self._tell(self._answers.on_failed, group, reason, self._written)
             return False

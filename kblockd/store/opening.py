@@ -8,11 +8,13 @@ here repairs. Source: design section 4, *Start*.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,6 +66,22 @@ class Opened:
         finally:
             self.head_file.close()
             self.lock.release()
+
+
+async def opened_directory(
+    data_dir: Path, *, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int
+) -> Opened:
+    """``open_directory`` in a thread, which cannot be stopped: who is cancelled meanwhile waits for its end, and what
+    it opened is closed as clean as it was. Raises ``StoreRefused``."""
+    work = partial(open_directory, data_dir, tree=tree, inspect=inspect, ballast_bytes=ballast_bytes)
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(StoreRefused):
+            found = await task
+            found.close(clean=found.clean)
+        raise
 
 
 def open_directory(data_dir: Path, *, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int) -> Opened:

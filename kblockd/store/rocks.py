@@ -118,9 +118,7 @@ class RocksStore:
         the log alone), when a write or a read has failed, and again when a write fails after a read: the process must
         end. Raises ``StoreRefused`` with numbers and the next step.
         """
-        opened = await asyncio.to_thread(
-            opening.open_directory, Path(data_dir), tree=tree, inspect=inspect, ballast_bytes=ballast_bytes
-        )
+        opened = await opening.opened_directory(Path(data_dir), tree=tree, inspect=inspect, ballast_bytes=ballast_bytes)
         store = cls(
             opened,
             fold=fold,

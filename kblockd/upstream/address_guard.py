@@ -7,8 +7,10 @@ a name that answers differently a moment later (DNS rebinding, HTP-10) changes n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -32,9 +34,37 @@ class AddressRefused(httpx2.ConnectError):
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Literal addresses of ``host`` in the resolver's order; raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    """Literal addresses of ``host`` in the resolver's order; raises OSError.
+
+    In a thread of its own: uvloop looks up two names at a time and never gives one up, so that a single name whose
+    servers are silent would keep every other upstream from being reached. The process does not wait for it at its end.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[str]] = loop.create_future()
+
+    def tell(found: list[str] | Exception) -> None:
+        if answer.done():
+            return
+        if isinstance(found, Exception):
+            answer.set_exception(found)
+        else:
+            answer.set_result(found)
+
+    def look() -> None:
+        found: list[str] | Exception
+        try:
+            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+        except Exception as error:
+            found = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, found)
+
+    try:
+        threading.Thread(target=look, name="kblockd-resolve", daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(f"no thread to look it up: {error}") from None
+    return await answer
 
 
 class AddressGuard:
@@ -55,6 +85,7 @@ class AddressGuard:
         self._resolve = resolve
         self._clock = clock
         self._literals: dict[str, tuple[str, ...]] = {}  # a literal address is its own answer for ever
+        self._looking: dict[tuple[str, int], asyncio.Task[Sequence[str]]] = {}
 
     async def check(self, host: str, port: int, deadline: float) -> tuple[str, ...]:
         """The addresses that may be connected to, before ``deadline`` (monotonic seconds).
@@ -66,7 +97,7 @@ class AddressGuard:
             return literal
         try:
             async with asyncio.timeout(self._remaining(deadline)):
-                answers = await self._resolve(host, port)
+                answers = await self._resolved(host, port)
         except TimeoutError:
             raise httpx2.ConnectTimeout(f"{host} was not resolved in time") from None
         except OSError as error:
@@ -90,6 +121,20 @@ class AddressGuard:
                     raise
         raise AssertionError("check never answers without an address")
 
+    async def _resolved(self, host: str, port: int) -> Sequence[str]:
+        """One look-up of a name at a time, whoever waits: one that is silent costs one thread, not one a call."""
+        name = (host, port)
+        if (looking := self._looking.get(name)) is None:
+            looking = self._looking[name] = asyncio.get_running_loop().create_task(self._look(name))
+            looking.add_done_callback(_nobody_waited)
+        return await asyncio.shield(looking)
+
+    async def _look(self, name: tuple[str, int]) -> Sequence[str]:
+        try:
+            return await self._resolve(*name)
+        finally:
+            del self._looking[name]
+
     def _checked(self, host: str, answer: str) -> Address:
         address = normalised(answer)
         if self._allow:
@@ -107,6 +152,12 @@ class AddressGuard:
         if left <= 0:
             raise httpx2.ConnectTimeout("the deadline has passed before connecting")
         return left
+
+
+def _nobody_waited(looking: asyncio.Task[Sequence[str]]) -> None:
+    """What it raised is no news when every waiter has gone."""
+    if not looking.cancelled():
+        looking.exception()
 
 
 def normalised(answer: str) -> Address:

@@ -12,7 +12,7 @@ from kblockd.upstream.adapter import Outcome, Sent
 from kblockd.upstream.model import BreakerLimits
 
 # Faults of our own side say nothing about the upstream.
-_OURS: Final = frozenset({"UPSTREAM_BUSY", "CREDENTIAL_UNREADABLE", "CREDENTIAL_INVALID"})
+_OURS: Final = frozenset({"UPSTREAM_BUSY", "CREDENTIAL_UNREADABLE", "CREDENTIAL_INVALID", "LOCAL_RESOURCES"})
 
 
 class CircuitBreaker:

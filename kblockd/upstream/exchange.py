@@ -24,7 +24,7 @@ from kblockd.upstream.connection import Connection, Headers, Kept
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import Scope, current
 from kblockd.upstream.tls import PinMismatch, check_pin
-from kblockd.upstream.wire import Wire
+from kblockd.upstream.wire import NoResources, Wire
 
 Connect = Callable[[str, int, float], Awaitable[Wire]]
 
@@ -111,7 +111,7 @@ class Guard:
             wire = await self.connect(self.origin.host, self.origin.port, meter.deadline)
             if self.ssl is not None and self.origin.scheme == "https":
                 await self._secured(wire, self.ssl, meter)
-        except (AddressRefused, PinMismatch) as refused:
+        except (AddressRefused, NoResources, PinMismatch) as refused:
             meter.cut(refused.code)
             raise
         except httpx2.ConnectTimeout:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
-import os
 import select
 import socket
 import ssl
@@ -24,8 +24,15 @@ import httpx2
 _MOST_BUFFERED: Final = 2 * 1024 * 1024
 _MOST_READ: Final = 16 * 1024
 _LOOK_SECONDS: Final = 0.002
+_OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EADDRNOTAVAIL})
 _FAREWELL_SECONDS: Final = 1.0
 """How long a peer may take to answer the end of TLS before its connection is dropped."""
+
+
+class NoResources(httpx2.ConnectError):
+    """This machine has no descriptor, memory or port left for a connection: no fault of the upstream."""
+
+    code = "LOCAL_RESOURCES"
 
 
 class Wire(asyncio.Protocol):
@@ -193,9 +200,12 @@ class Wire(asyncio.Protocol):
     def _linger(self, resets: bool) -> None:
         """Whether the end of the socket is a reset, for which the kernel forgets what it holds."""
         with contextlib.suppress(AttributeError, OSError, ValueError):
-            descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
-            with socket.socket(fileno=descriptor) as same:
+            # No descriptor of its own: the connection may have taken the last one.
+            same = socket.socket(fileno=self._transport.get_extra_info("socket").fileno())
+            try:
                 same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", resets, 0))
+            finally:
+                same.detach()
 
     async def _drained(self, left: float) -> None:
         ends = self._loop.time() + left
@@ -218,7 +228,7 @@ class Wire(asyncio.Protocol):
 
 
 async def connect(address: str, port: int, left: float) -> Wire:
-    """To a literal address; raises ``ConnectError`` or ``ConnectTimeout``."""
+    """To a literal address; raises ``ConnectError``, also as ``NoResources``, or ``ConnectTimeout``."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(left):
@@ -226,7 +236,8 @@ async def connect(address: str, port: int, left: float) -> Wire:
     except TimeoutError:
         raise httpx2.ConnectTimeout(f"no connection to {address} in time") from None
     except OSError as error:
-        raise httpx2.ConnectError(_said(error)) from None
+        kind = NoResources if error.errno in _OURS else httpx2.ConnectError
+        raise kind(_said(error)) from None
     return wire
 
 

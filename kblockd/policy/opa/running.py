@@ -10,11 +10,10 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from kblockd.policy.faults import LoadFailed
+from kblockd.policy.threads import completed
 
 
 class Running:
@@ -89,7 +88,7 @@ async def _killed(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-    await asyncio.to_thread(process.wait)
+    await completed(process.wait)
 
 
 def fresh(run_dir: Path, prefix: str) -> Path:
@@ -107,13 +106,3 @@ def make_private(folder: Path) -> None:
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise LoadFailed(f"{folder.parent} can be written by others; it must belong to the daemon, with mode 0700")
     folder.mkdir(mode=0o700)
-
-
-async def completed(work: Callable[..., None], *arguments: Any) -> None:
-    """Work in a thread, which cannot be stopped: who is cancelled meanwhile waits for its end and can undo it."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.gather(task, return_exceptions=True)
-        raise

@@ -24,8 +24,9 @@ from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.opa.check import check
 from kblockd.policy.opa.process import OpaLimits, OpaProcess
-from kblockd.policy.opa.running import completed, fresh, make_private
+from kblockd.policy.opa.running import fresh, make_private
 from kblockd.policy.opa.tarball import build
+from kblockd.policy.threads import completed
 
 ENGINE: Final = "opa"
 SOCKET_ROOM: Final = 32
@@ -149,7 +150,8 @@ class OpaServer:
             started = self._clock.monotonic()
             await self._attend(process)
             self._set(None)
-            await self._kill(process)
+            with contextlib.suppress(Exception):  # a thread that cannot be had: the group is killed, the end reaps it
+                await self._kill(process)
             settled = self._clock.monotonic() - started >= _SETTLED_SECONDS
             pause = _FIRST_PAUSE_SECONDS if settled else min(2 * pause, _LONGEST_PAUSE_SECONDS)
             process = await self._again(pause)

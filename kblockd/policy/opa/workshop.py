@@ -20,8 +20,9 @@ from kblockd.policy.bundle import Bundle
 from kblockd.policy.faults import Fault, LoadFailed, PolicyRefused
 from kblockd.policy.loading import unloadable
 from kblockd.policy.opa.process import OpaLimits
-from kblockd.policy.opa.running import Running, completed, fresh, make_private
+from kblockd.policy.opa.running import Running, fresh, make_private
 from kblockd.policy.opa.tarball import build
+from kblockd.policy.threads import completed
 
 MAX_OUTPUT: Final = 16 << 20
 CAPABILITIES: Final = "--capabilities=../capabilities.json"

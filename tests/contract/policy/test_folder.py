@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kblockd.policy.bundle import Bundle, read
+from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.files import from_folder
 from tests.contract.policy.support import ALLOW_REFUND, Kind, deciding, files, write
 from tests.contract.policy.watched import Watched
 
@@ -205,3 +209,24 @@ async def test_change_is_not_kept_waiting_by_the_rest_of_a_refused_one(
     for _ in range(2):
         await watched.clock.tick()
     assert watched.engine.status().revision == Bundle.of(CHANGED).revision
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EMFILE, errno.ENOMEM])
+def test_a_folder_that_cannot_be_read_takes_no_rules_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """The rules of a subfolder that cannot be looked into just now are not left out: the bundle is refused."""
+    (tmp_path / "limits" / "strict").mkdir(parents=True)
+    (tmp_path / "main.rego").write_text("package main\n")
+    (tmp_path / "limits" / "strict" / "deny.rego").write_text("package main\n")
+    assert set(from_folder(tmp_path)) == {"main.rego", "limits/strict/deny.rego"}
+    look = os.scandir
+
+    def scandir(path: Any = ".") -> Any:
+        if os.fspath(path).endswith("strict"):
+            raise OSError(error, os.strerror(error), path)
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PolicyRefused, match="cannot be read"):
+        from_folder(tmp_path)

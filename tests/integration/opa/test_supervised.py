@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -383,3 +384,23 @@ def test_under_uvloop(tmp_path: Path) -> None:
 
     with kind_of("opa") as kind:
         uvloop.run(play(kind))
+
+
+async def test_opa_comes_back_although_no_thread_could_be_had_to_reap_it(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who keeps OPA alive must not end by what may have killed it, too."""
+    async with kind.running(tmp_path / "p", deciding(ALLOW_REFUND), PATIENT) as engine:
+        in_thread, refused = asyncio.to_thread, []
+
+        async def to_thread(work: Any, *arguments: Any, **named: Any) -> Any:
+            if not refused and work.__name__ == "wait":
+                refused.append(work)
+                raise RuntimeError("can't start new thread")
+            return await in_thread(work, *arguments, **named)
+
+        monkeypatch.setattr(asyncio, "to_thread", to_thread)
+        (victim,) = kind.children()
+        os.kill(victim, signal.SIGKILL)
+        await until(lambda: bool(refused))
+        await heals(engine)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
+import threading
 import time
 from collections.abc import Sequence
 
@@ -168,3 +170,41 @@ async def test_the_exchange_says_why() -> None:
             await exchange.transport.handle_async_request(request)
         assert (exchange.tampered, exchange.bytes_written, server.accepted) == ("ADDRESS_REFUSED", 0, 0)
         await exchange.close()
+
+
+async def test_r179_a_silent_name_server_holds_up_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R179: look-ups that nobody waits for any more leave the other upstreams, and the loop's executor, their threads.
+
+    However many calls ask for the silent name, it is looked up once at a time.
+    """
+    answered, asked = threading.Event(), []
+
+    def getaddrinfo(host: str, port: int, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        asked.append(host)
+        if host == "silent.example":
+            answered.wait(60)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    silent, other = AddressGuard(LOOPBACK), AddressGuard(LOOPBACK)
+    try:
+        looks = [silent.check("silent.example", 443, time.monotonic() + 0.2) for _ in range(64)]
+        ends = await asyncio.gather(*looks, return_exceptions=True)
+        assert {type(end) for end in ends} == {httpx2.ConnectTimeout}
+        async with asyncio.timeout(20):
+            assert await other.check("other.example", 443, time.monotonic() + 20) == ("127.0.0.1",)
+            assert await asyncio.to_thread(int) == 0
+        assert asked == ["silent.example", "other.example"]
+    finally:
+        answered.set()
+
+
+async def test_no_thread_for_a_name_is_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R186: then nothing was sent, and the call says so."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(httpx2.ConnectError, match="thread"):
+        await AddressGuard(LOOPBACK).connect("localhost", 1, time.monotonic() + 10)

@@ -146,3 +146,28 @@ def test_a_newer_lease_fences_the_older_one_of_the_same_execution(leases: Leases
     assert leases.live("exe_1")
     with pytest.raises(Aborted):
         leases.acquire("exe_2", ORDER)
+
+
+async def test_c4_a_heartbeat_that_fails_is_not_the_last(clock: HandClock, leases: Leases) -> None:
+    """C4: whoever is told of a lost lease may fail for want of memory; the leases that come later are still renewed."""
+    lost: list[Lease] = []
+
+    def on_lost(lease: Lease) -> None:
+        lost.append(lease)
+        raise MemoryError
+
+    leases.on_lost = on_lost
+    leases.acquire("exe_1", ORDER)
+    beating = asyncio.create_task(leases.beat())
+    await asyncio.sleep(0)
+    clock.advance(TTL)
+    while not lost:
+        await asyncio.sleep(0)
+    later = leases.acquire("exe_2", OTHER)
+    for _ in range(6):
+        await asyncio.sleep(0.01)
+        clock.advance(HEARTBEAT)
+        await asyncio.sleep(0.01)
+    assert leases.holds(later)
+    assert not beating.done()
+    beating.cancel()

@@ -11,7 +11,7 @@ import pytest
 from kblockd._proto.kblock.v1 import ledger_service_pb2 as pb
 from kblockd.domain.principal import View
 from kblockd.ledger import checkpoint, merkle, tlog_proof
-from kblockd.ledger.ledger import Entry, Ledger
+from kblockd.ledger.ledger import MAX_READ, Entry, Ledger
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.rpc.identity import Caller
 from kblockd.rpc.services.ledger import LedgerService
@@ -164,3 +164,11 @@ async def test_records_are_read_in_order_and_by_the_rows_that_list_them(store: R
 async def test_an_origin_that_cannot_name_a_key_is_refused(store: RocksStore) -> None:
     with pytest.raises(ValueError, match="key name"):
         Ledger(store, "my log", lambda: [SIGNER])
+
+
+async def test_as_many_rows_as_there_are_under_a_prefix_are_read(store: RocksStore, ledger: Ledger) -> None:
+    """An agent that is refused a thousand times pushes no later refusal out of the story of its execution."""
+    for number in range(MAX_READ + 5):
+        ticket = await store.commit([], [record(put(("refusal", "exe_1", number), n=number))])
+    await ticket.durable()
+    assert [e.index for e in await ledger.read_rows(("refusal", "exe_1"))] == list(range(MAX_READ + 5))

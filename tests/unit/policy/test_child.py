@@ -101,3 +101,14 @@ def test_frames_round_trip() -> None:
     (length,) = frames.LENGTH.unpack(frame[:4])
     assert length == len(frame) - 4
     assert frames.unpack(frame[4:]) == ({"op": "load"}, b"body\nwith lines\n")
+
+
+async def test_a_kill_that_is_cancelled_leaves_no_zombie() -> None:
+    """As when whoever asked for an explanation has gone: nobody else waits for the process."""
+    child = await saying("import time; time.sleep(600)")
+    killing = asyncio.create_task(child.kill())
+    await asyncio.sleep(0)
+    killing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await killing
+    assert child._process.returncode is not None

@@ -59,3 +59,27 @@ def test_every_key_is_needed_and_no_other_is_taken(name: str) -> None:
 def test_result_is_an_object(name: str, wrong: Any) -> None:
     with pytest.raises(PolicyFailure):
         entrypoints.check(name, wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"approvals": {"count": 65, "roles": ["r"]}},
+        {"approvals": {"count": 5_000_000_000, "roles": ["r"]}},
+        {"approvals": {"count": 1, "roles": ["r"] * 65}},
+        {"approvals": {"count": 1, "roles": ["r" * 257]}},
+        {"observe_until": "2" * 257},
+    ],
+    ids=["count", "count-beyond-32-bits", "roles", "role", "observe-until"],
+)
+def test_r673_a_decision_beyond_what_can_be_recorded_and_shown_is_none(wrong: dict[str, Any]) -> None:
+    """R673: a count that no answer can carry would break every list of approvals that holds it, and roles that no
+    record can hold would end the call as a defect."""
+    with pytest.raises(PolicyFailure, match="at most") as raised:
+        entrypoints.check(DECISION, {**GOOD[DECISION], **wrong})
+    assert raised.value.reason is Reason.POLICY_TYPE
+
+
+def test_as_many_approvals_as_a_receipt_can_name_are_taken() -> None:
+    most = {"approvals": {"count": 64, "roles": ["r" * 256] * 64}, "observe_until": ""}
+    assert entrypoints.decision(entrypoints.check(DECISION, {**GOOD[DECISION], **most})).count == 64

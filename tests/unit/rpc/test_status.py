@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
+from urllib.parse import quote
 
 import grpc
 import pytest
@@ -127,3 +129,19 @@ def test_a_status_always_fits_into_its_metadata() -> None:
     data = status.to_status(error).SerializeToString()
     assert len(data) < 8000
     assert status.to_status(InvalidArgument(Reason.INVALID_FIELD, "\ud800")).message == "?"
+
+
+@pytest.mark.parametrize("letter", ["a", "%", "ä", "漢", "😀"])
+def test_r673_a_status_fits_into_the_trailing_metadata_whatever_it_says(letter: str) -> None:
+    """R673: gRPC clients take 8 KiB of it; of a longer one they make RESOURCE_EXHAUSTED, which says "call again"."""
+    violations = [Violation(f"envelope.arguments_json/{n}{letter * 300}", letter * 300) for n in range(16)]
+    sentence = "; ".join(f"{one.field}: {one.description}" for one in violations)
+    error = InvalidArgument(
+        Reason.INVALID_FIELD, sentence, violations=violations, next_step=sentence, execution_id="exe_" + "0" * 32
+    )
+    found = status.to_status(error, correlation_id="err_" + "0" * 32)
+    message = quote(found.message, safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~")
+    assert len(message) + len(base64.b64encode(found.SerializeToString())) < 8192 - 400  # names and other headers
+    assert len(message) > status.MAX_MESSAGE // 2
+    (bad,) = details(found, error_details_pb2.BadRequest)
+    assert bad.field_violations[0].field.startswith("envelope.arguments_json/0")

@@ -226,3 +226,25 @@ async def test_a_defect_among_the_answers_fails_the_store(tmp_path: Path, monkey
     assert not again.clean
     assert again.size() == 1
     await again.close()
+
+
+class Panic(BaseException):
+    """As ``pyo3_runtime.PanicException``: no ``Exception``."""
+
+
+async def test_led_17_a_panic_below_python_fails_the_store_as_well(tmp_path: Path) -> None:
+    """LED-17: nobody waits for ever for a thread that has ended without a word."""
+    reasons: list[str] = []
+
+    class Panicking(Failing):
+        def reach_blocking(self, point: str) -> None:
+            if point.endswith(":written"):
+                raise Panic("called `Option::unwrap()` on a `None` value")
+
+    store = await opened(tmp_path, failpoints=Panicking(""), on_failure=reasons.append)
+    ticket = await store.commit([], [record(put(A, n=1))], label="10.mark_sent")
+    async with asyncio.timeout(30):
+        assert (await refused(ticket.durable)).unknown
+        await store.close()
+    assert len(reasons) == 1
+    assert "Panic" in reasons[0]

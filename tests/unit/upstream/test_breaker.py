@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import ipaddress
+import socket
+import time
+
+import httpx2
 import pytest
 
 from kblockd.upstream.adapter import Outcome, Sent
+from kblockd.upstream.address_guard import AddressGuard
 from kblockd.upstream.breaker import CircuitBreaker
+from kblockd.upstream.exchange import Guard, Origin
 from kblockd.upstream.model import BreakerLimits
+from kblockd.upstream.wire import NoResources
+from tests.unit.upstream.descriptors import descriptors_left
 
 LOST = Outcome(Sent.LOST, code="UPSTREAM_TIMEOUT")
 REFUSED = Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
@@ -79,4 +88,21 @@ def test_faults_of_our_own_side_do_not_count(code: str) -> None:
     breaker, _ = _breaker()
     for _ in range(10):
         breaker.observe(Outcome(Sent.NOT_SENT, code=code))
+    assert not breaker.is_open
+
+
+async def test_r203_a_daemon_without_descriptors_does_not_count_against_the_upstream() -> None:
+    """R203: the outcome names our own want, nothing was sent, and the breaker of a healthy upstream stays closed."""
+    breaker, _ = _breaker()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        origin = Origin("http", "127.0.0.1", server.getsockname()[1])
+        guard = Guard(origin, AddressGuard([ipaddress.ip_network("127.0.0.0/8")]).connect, None, 1 << 20)
+        with pytest.raises(httpx2.ReadTimeout):  # the name is known and a connection possible
+            await guard.exchange(time.monotonic() + 0.3).send("GET", b"/", [(b"Host", b"x")], b"")
+        for _ in range(3):
+            exchange = guard.exchange(time.monotonic() + 10)
+            with descriptors_left(0), pytest.raises(NoResources):
+                await exchange.send("POST", b"/", [], b"{}")
+            assert (exchange.tampered, exchange.bytes_written) == ("LOCAL_RESOURCES", 0)
+            breaker.observe(Outcome(Sent.NOT_SENT, code=exchange.tampered))
     assert not breaker.is_open

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import socket
 import subprocess
 import sys
 import time
@@ -26,7 +27,9 @@ from kblockd.upstream.connection import Kept
 from kblockd.upstream.exchange import Guard, Origin
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.tls import make_context
+from kblockd.upstream.wire import connect
 from tests.security.upstream.certificates import Certificate
+from tests.unit.upstream.descriptors import descriptors_left
 from tests.unit.upstream.network import DistantPeer
 from tests.unit.upstream.plugin import call, guarded
 
@@ -193,3 +196,30 @@ def test_rpc_09_what_was_acknowledged_still_gets_its_late_answer(tmp_path: Path,
             assert (evidence.sent, evidence.output) == (Sent.ANSWERED, {"status": 200})
 
     run(story())
+
+
+@pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
+def test_r462_nor_what_left_on_the_last_descriptor(run: Run) -> None:
+    """R462, C2: that the end of a connection is a reset costs no descriptor: it may have taken the last one itself."""
+
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            (await connect("127.0.0.1", port, 10)).close()  # whatever the loop needs for its first one is there
+            server.accept()[0].close()
+            await asyncio.sleep(0.1)
+            with descriptors_left(1):
+                wire = await connect("127.0.0.1", port, 10)
+            with server.accept()[0] as peer:
+                with pytest.raises(httpx2.WriteTimeout):
+                    await wire.write(b"x" * _TOO_MUCH, 0.3)
+                peer.settimeout(30)
+                with pytest.raises(ConnectionResetError):
+                    await asyncio.to_thread(_read_to_the_end, peer)
+
+    run(story())
+
+
+def _read_to_the_end(peer: socket.socket) -> None:
+    while peer.recv(1 << 20):
+        pass
