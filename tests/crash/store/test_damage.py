@@ -41,6 +41,7 @@ async def refusal(folder: Path) -> str:
 def contents(folder: Path) -> dict[str, str]:
     """Everything but the logs of RocksDB and the option file of rocksdict."""
     kept = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(("LOG", "rocksdict"))]
+    kept.remove(folder / "lock")  # says who took it last
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
 
 
