@@ -149,7 +149,10 @@ def test_who_breaks_a_call_off_learns_its_key(daemon: Daemon, form: tuple[str, .
     """R672: Ctrl-C stops the waiting, not the action; without the key a second call would be a second deed."""
     daemon.executions.hold = asyncio.Event()
     script = str(Path(sys.executable).with_name("kblockctl"))
-    command = [script, "--socket", f"{daemon.folder}/agent.sock", *EXECUTE[:6], *EXECUTE[8:], *form]  # without --key
+    # Whoever runs the suite in the background has had SIGINT ignored, for all its children.
+    heeding = "import os, signal as s, sys; s.signal(s.SIGINT, s.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", heeding, script, "--socket", f"{daemon.folder}/agent.sock"]
+    command += [*EXECUTE[:6], *EXECUTE[8:], *form]  # without --key
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         end = time.monotonic() + 60
         while not daemon.executions.calls:
