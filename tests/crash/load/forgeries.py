@@ -174,7 +174,7 @@ def another_result_for_a_repeat(history: History) -> History:
 def another_execution_for_a_repeat(history: History) -> History:
     one = _answer(history, "Denied")
     other = next(given for given in history.given if given.kind == "Denied" and given.execution != one.execution)
-    return _told(history, replace(one, execution=other.execution))
+    return _told(history, replace(one, execution=other.execution, approval=other.approval))
 
 
 def in_progress_after_the_end(history: History) -> History:
