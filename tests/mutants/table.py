@@ -128,7 +128,7 @@ MUTANTS: Final = (
                 "",
             ),
         ),
-        f"{_RACES}[approval-expired-09.consume:before]",
+        "tests/integration/clocks/test_stopped.py::test_apr_04_no_consumption_is_dated_after_the_approval_it_used",
         soak=True,
     ),
     Mutant(
