@@ -175,7 +175,8 @@ class Supervisor:
             try:
                 found = await journal_of(self._parts, execution_id, journal.trace)
             except StoreFailed as failure:
-                return store_failed(failure, execution_id, consumed=journal.claimed.is_set(), undecided=True)
+                consumed = journal.claimed.is_set()
+                return store_failed(failure, execution_id, consumed=consumed, undecided=not consumed)
             if found is None or found[1]["state"] != State.EXECUTING:
                 return None if journal.claimed.is_set() else _defect(execution_id)
             again, row = found

@@ -87,6 +87,8 @@ def _paths(folder: Path) -> Iterator[Path]:
         relative = path.relative_to(folder)
         if str(relative) not in (MANIFEST, SIGNATURES) and any(part.startswith(".") for part in relative.parts):
             continue
+        if path.is_symlink() and path.is_dir():
+            raise refusal(str(relative), "a link to a folder, whose rules would be left out", "put the folder there")
         if not path.is_dir() or path.suffix == ".rego" or path.name in DATA:
             yield path
 

@@ -1,8 +1,9 @@
 """The lock of a data directory: one daemon owns it (LED-06).
 
 ``flock`` on a file that is never deleted, so that a second open can neither weaken the first one's lock nor race with
-a removal. The kernel drops the lock with the process, however it ends. Inside, for messages only, stand its pid and a
-word that no other life of a daemon has: a pid comes again, in a container at every start.
+a removal. The kernel drops the lock with the process, however it ends. Inside stand its pid, for messages, and a word
+that no other life of a daemon has, by which a command knows whom it would signal: a pid comes again, in a container at
+every start.
 """
 
 from __future__ import annotations

@@ -15,11 +15,12 @@ import pytest
 from kblockd.client import Client
 from kblockd.client.answers import Completed, UpstreamError
 from kblockd.client.errors import CallError, Unavailable
+from kblockd.execution import supervisor
 from kblockd.execution.changes import Changes
 from kblockd.execution.journal import Journal
 from kblockd.execution.stages import Stage
 from kblockd.rpc.server import MAX_CONNECTIONS
-from kblockd.store.protocol import Ticket
+from kblockd.store.protocol import StoreFailed, Ticket
 from tests.harness import approve
 from tests.integration.pipeline.local import LocalSite, ask, effects, order, refund_in, types, until
 from tests.upstreams.payments import PaymentsServer
@@ -89,6 +90,38 @@ def test_r668_a_want_of_memory_around_a_commit_ends_as_the_ledger_says(
     parts = site.daemon.parts
     assert not parts.leases.live(pending.execution_id)
     assert parts.capacity.running == 0
+
+
+@pytest.mark.parametrize(
+    ("stage", "reason"), [(Stage.CONSUME, "COMMIT_UNKNOWN"), (Stage.CLASSIFY, "STORE_UNAVAILABLE")]
+)
+def test_r669_a_store_that_cannot_say_how_far_it_came_is_not_spoken_for(
+    site: LocalSite, pay: PaymentsServer, stage: Stage, reason: str
+) -> None:
+    """R669: before the word of the consumption nobody knows whether it was consumed; after it, that it was."""
+    mine = order()
+    call = refund_in("production", mine, key=mine)
+    pending = ask(site, call)
+    approve(site, pending.approval_id)
+    commit = Journal.commit
+
+    async def failing(journal: Journal, parts: Any, reached: Stage, *given: Any, **named: Any) -> Ticket:
+        if reached is stage and journal.execution_id == pending.execution_id:
+            raise MemoryError
+        return await commit(journal, parts, reached, *given, **named)
+
+    async def unreadable(*_: object) -> None:
+        raise StoreFailed("made up", unknown=False)
+
+    with pytest.MonkeyPatch.context() as patch, site.client() as agent:
+        patch.setattr(Journal, "commit", failing)
+        patch.setattr(supervisor, "journal_of", unreadable)
+        with pytest.raises(CallError) as told:
+            agent.execute(call)
+    assert (told.value.reason, bool(told.value.consumed)) == (reason, stage is Stage.CLASSIFY)
+    with site.client() as agent:
+        assert isinstance(agent.execute(call), Completed)
+    assert len(effects(pay, mine)) == 1
 
 
 def _gone(connection: socket.socket) -> bool:

@@ -103,6 +103,16 @@ def test_hidden_names_are_passed_over(tmp_path: Path) -> None:
     assert list(bundle.read(tmp_path).modules) == ["a.rego"]
 
 
+def test_a_link_to_a_folder_takes_no_rules_away(tmp_path: Path) -> None:
+    """As of a ConfigMap whose keys have folders: it is not followed, and its rules are not left out either."""
+    (tmp_path / "..2026" / "limits").mkdir(parents=True)
+    (tmp_path / "..2026" / "limits" / "deny.rego").write_text(MODULE)
+    (tmp_path / "a.rego").write_text(MODULE)
+    (tmp_path / "limits").symlink_to(tmp_path / "..2026" / "limits")
+    fault = refusal(tmp_path)
+    assert (fault.file, fault.message) == ("limits", "a link to a folder, whose rules would be left out")
+
+
 def test_file_that_must_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.rego").write_text(MODULE)
 
