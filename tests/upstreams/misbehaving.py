@@ -106,7 +106,7 @@ class Turn:
 class MisbehavingServer:
     """``calls``: requests that carried the call. ``effects``: those that were acted upon. ``requests``: all."""
 
-    def __init__(self, app: App, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, app: App, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self.app = app
         self.mode = Mode.OK
         self.requests: list[Request] = []
@@ -121,7 +121,7 @@ class MisbehavingServer:
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
-        self._listener = self._listen(0)
+        self._listener = self._listen(port)
         self.port: int = self._listener.getsockname()[1]
 
     @property

@@ -52,10 +52,10 @@ class ShopApp(RestApp):
 class Shop(MisbehavingServer):
     """The front, and what it can do besides: stop listening right after one order was read."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.shop = ShopApp()
         self.deaf_after = ""
-        super().__init__(self.shop)
+        super().__init__(self.shop, port=port)
 
     def well(self) -> None:
         """Everything as at the start, but for what was done."""
