@@ -1,11 +1,16 @@
-"""Digests and keys: SHA-256 over JCS, lowercase hex, each with a version tag (interfaces.md section 2)."""
+"""Digests and keys: SHA-256 over JCS, lowercase hex, each with a version tag (interfaces.md section 2).
+
+The effect key alone is keyed: an HMAC under a secret of the tenant.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping
 from typing import Any
 
-from kblockd.domain.canonical import digest
+from kblockd.domain.canonical import canonical, digest
 
 
 def action_document(
@@ -85,33 +90,39 @@ def twin(*, tenant: str, upstream: str, tool: str, target: Mapping[str, str], in
 
 
 def effect_key(
+    secret: bytes,
     *,
     tenant: str,
-    execution: str,
+    call: str,
     environment: str,
     operation: str,
     tool: str,
     target: Mapping[str, str],
     args_sha256: str,
-    approval: str,
+    approval: int,
     workflow: str = "",
     run: str = "",
     callsite: str = "",
 ) -> str:
-    """Sent upstream, the same for every attempt of one execution (R128, R129, R135)."""
-    return digest(
-        {
-            "v": "kblockd.effect/1",
-            "tenant": tenant,
-            "workflow": workflow,
-            "run": run,
-            "execution": execution,
-            "callsite": callsite,
-            "environment": environment,
-            "operation": operation,
-            "tool": tool,
-            "target": dict(target),
-            "argsSha256": args_sha256,
-            "approval": approval,
-        }
-    )
+    """What the upstream recognises the deed by: the same for every attempt, lowercase hex (R128, R129, R135).
+
+    ``secret`` is the tenant's, so that nobody reads arguments back out of a key by trying values (EVI-14). ``call`` is
+    the caller key's digest, or the execution's random id for a call without a key. With a caller key nothing random
+    and no version enters, so a ledger that was restored from a copy derives the same key for the same call, and an
+    idempotent upstream refuses the second deed (EVI-15). ``approval`` counts the consumptions of the call from 1.
+    """
+    document = {
+        "v": "kblockd.effect/2",
+        "tenant": tenant,
+        "workflow": workflow,
+        "run": run,
+        "call": call,
+        "callsite": callsite,
+        "environment": environment,
+        "operation": operation,
+        "tool": tool,
+        "target": dict(target),
+        "argsSha256": args_sha256,
+        "approval": str(approval),
+    }
+    return hmac.new(secret, canonical(document), hashlib.sha256).hexdigest()

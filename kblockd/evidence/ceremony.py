@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kblockd.domain.canonical import sha256_hex
 from kblockd.evidence import dsse, keys
+from kblockd.evidence.effect_secret import EFFECT_FILE
 from kblockd.evidence.errors import KeyNotValid, KeysRefused
 from kblockd.evidence.jwks import KeySet, PublicKey, Role
 from kblockd.evidence.keyring import KEYSET_FILE, ROOT_FILE, key_file, next_file, read_keyset
@@ -53,6 +54,7 @@ def init_keys(
     change = _signed(KeySet(1, added), root, added=added)
     files = {key_file(role): keys.private_pem(signer.private, passphrase) for role, signer in signers.items()}
     files |= {ROOT_FILE: keys.public_pem(root.public_key), KEYSET_FILE: change.envelope}
+    files[EFFECT_FILE] = keys.private_pem(generate(), passphrase)
     fresh = folder.with_name(f".{folder.name}.new-{os.getpid()}")
     try:
         fresh.mkdir(mode=keys.FOLDER_MODE)

@@ -1,7 +1,8 @@
 """The keys of a running daemon: loaded once, checked hard, never made (RCP-09).
 
 Files in ``keys/`` (folder 0700, files 0600): ``result.pem``, ``log.pem``, ``approval.pem``, ``root.pub.pem`` and
-``keyset.dsse.json``, the JWKS signed by the root. The root's private key is not among them: it is offline.
+``keyset.dsse.json``, the JWKS signed by the root; and ``effect.pem``, which signs nothing (``effect_secret``). The
+root's private key is not among them: it is offline.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 from kblockd.domain.signing import Signer
 from kblockd.evidence import dsse, keys
+from kblockd.evidence.effect_secret import EffectSecret
 from kblockd.evidence.errors import EvidenceError, KeyNotValid, KeysRefused
 from kblockd.evidence.jwks import KeySet, Role, thumbprint
 
@@ -38,6 +40,7 @@ class KeyRing:
     keyset_envelope: bytes = field(repr=False)
     root_public_key: bytes = field(repr=False)
     signers: dict[Role, Signer] = field(repr=False)
+    effect: EffectSecret = field(repr=False)
 
     @classmethod
     def load(
@@ -60,7 +63,7 @@ class KeyRing:
         signers: dict[Role, Signer] = {}
         for role in Role:
             signers[role] = _signer(folder, role, keyset, passphrase, owner)
-        return cls(keyset, envelope, root, signers)
+        return cls(keyset, envelope, root, signers, EffectSecret.load(folder, passphrase, uid=owner))
 
     def signer(self, role: Role) -> Signer:
         """The active key of a role."""

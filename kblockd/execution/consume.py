@@ -110,7 +110,7 @@ async def _policy_condition(parts: Parts, revision: str) -> list[Condition]:
 def _claimed(parts: Parts, checked: Checked, before: Row, at: dt.datetime) -> tuple[Entry, Sequence[Payload], str, str]:
     preflighted, lease = checked.snapshot.leased.preflighted, checked.snapshot.leased.lease
     run, action = preflighted.run, preflighted.run.action
-    effect_key = str(before.get("effect_key") or _effect_key(action, _approval_id(preflighted)))
+    effect_key = str(before.get("effect_key") or _effect_key(parts, action))
     deadline_at = str(before.get("deadline_at") or rfc3339(action.limits.no_attempt_after(at)))
     snapshot_sha256, snapshot = payload(parts, action.execution_id, "snapshot", checked.snapshot.value)
     decided, asked_about = checked.asked.on_record(parts, action.execution_id, snapshot=snapshot_sha256)
@@ -129,16 +129,17 @@ def _claimed(parts: Parts, checked: Checked, before: Row, at: dt.datetime) -> tu
     return Entry(RecordType.CLAIMED, body), [snapshot, *asked_about], effect_key, deadline_at
 
 
-def _effect_key(action: Action, approval_id: str) -> str:
+def _effect_key(parts: Parts, action: Action) -> str:
     return keys.effect_key(
+        parts.keys.effect.tenant(action.tenant),
         tenant=action.tenant,
-        execution=action.execution_id,
+        call=action.caller_key or action.execution_id,
         environment=action.environment,
         operation=action.operation,
         tool=action.tool,
         target=action.target,
         args_sha256=action.args_sha256,
-        approval=approval_id,
+        approval=1,  # a call is consumed once in its life, whether a person or policy alone allowed it
     )
 
 

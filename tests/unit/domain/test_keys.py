@@ -22,15 +22,16 @@ CALL = {"tenant": "acme", "agent": "agent:a", "environment": "production", "oper
 FINGERPRINT = {**CALL, "tool": "refund", "target": TARGET, "args": ARGS}
 TWIN = {"tenant": "acme", "upstream": "payments", "tool": "refund", "target": TARGET, "intent": {"amount": "100.00"}}
 CALLER = {"tenant": "acme", "agent": "agent:a", "key": "k-1"}
+SECRET = bytes(range(32))
 EFFECT = {
     "tenant": "acme",
-    "execution": "exe_1",
+    "call": "b" * 64,
     "environment": "production",
     "operation": "payment.refund.create",
     "tool": "refund",
     "target": TARGET,
     "args_sha256": "a" * 64,
-    "approval": "apr_1",
+    "approval": 1,
     "workflow": "w",
     "run": "r",
     "callsite": "c",
@@ -51,6 +52,11 @@ ACTION = {
 }
 
 
+def effect_key(**parts: Any) -> str:
+    """Of one tenant."""
+    return keys.effect_key(SECRET, **parts)
+
+
 def action_digest(**parts: Any) -> str:
     """As stage 3 makes it."""
     return digest(keys.action_document(**parts))
@@ -69,7 +75,7 @@ KINDS: list[tuple[str, Callable[..., str], Mapping[str, Any]]] = [
     ("kblockd.call/1", keys.fingerprint, FINGERPRINT),
     ("kblockd.idem/1", keys.caller_key, CALLER),
     ("kblockd.twin/1", keys.twin, TWIN),
-    ("kblockd.effect/1", keys.effect_key, EFFECT),
+    ("kblockd.effect/2", effect_key, EFFECT),
 ]
 IDS = [tag for tag, _, _ in KINDS]
 PARTS = [(tag, function, parts, name) for tag, function, parts in KINDS for name in parts]
@@ -80,14 +86,18 @@ GOLDEN = {
     "kblockd.call/1": "6f8b99254532b072307c1e37c476b56285351822936bf26a423736c71e3c39c4",
     "kblockd.idem/1": "25d7dfe26953534aab81b2aeebdfc2f115dbf7ffa4a0d48307ddf802e68d155b",
     "kblockd.twin/1": "1e846213cbe0f034c39f292ba3ad1302f3f4f4c6f9965f05fd62e5b86fc356e2",
-    "kblockd.effect/1": "048c92f5c7c9b7904a9412cb467f7599a2b834ff641b0e38d1e8be54de625bb5",
+    "kblockd.effect/2": "a0d202d67932895b69b6d5e2380aa4cd98aa4435ee938ed05a54c7acfd3cf37a",
 }
 
 
 def independent(tag: str, parts: Mapping[str, Any]) -> str:
-    """The digest by the table of interfaces.md, with the reference package for JCS."""
+    """By the table of interfaces.md, with the reference package for JCS; an effect key is an HMAC."""
     document = {"v": tag, **{SPELT.get(name, name): value for name, value in parts.items()}}
-    return hashlib.sha256(rfc8785.dumps(document)).hexdigest()
+    if tag != "kblockd.effect/2":
+        return hashlib.sha256(rfc8785.dumps(document)).hexdigest()
+    data = rfc8785.dumps({**document, "approval": str(document["approval"])})
+    inner, outer = (bytes(byte ^ pad for byte in SECRET.ljust(64, b"\0")) for pad in (0x36, 0x5C))
+    return hashlib.sha256(outer + hashlib.sha256(inner + data).digest()).hexdigest()
 
 
 @pytest.mark.parametrize(("tag", "function", "parts"), KINDS, ids=IDS)
@@ -102,7 +112,7 @@ def test_golden_vectors(tag: str, function: Callable[..., str], parts: Mapping[s
 def test_each_part_changes_it(tag: str, function: Callable[..., str], parts: Mapping[str, Any], name: str) -> None:
     """R129: two calls that differ in one part never share a key."""
     value = parts[name]
-    other = {**value, "more": "x"} if isinstance(value, dict) else f"{value}x"
+    other = {**value, "more": "x"} if isinstance(value, dict) else value + 1 if isinstance(value, int) else f"{value}x"
     assert function(**{**parts, name: other}) != function(**parts)
 
 
@@ -143,14 +153,25 @@ def test_idm_13_nothing_volatile_is_in_the_fingerprint() -> None:
 
 def test_r135_the_effect_key_knows_no_attempt() -> None:
     """The same for every attempt: neither number, fence, time nor policy revision goes in."""
-    assert set(keys.effect_key.__annotations__) - {"return"} == EFFECT.keys()
+    assert set(keys.effect_key.__annotations__) - {"return", "secret"} == EFFECT.keys()
 
 
-def test_c9_the_caller_key_is_scoped_and_not_part_of_the_effect_key() -> None:
-    """Another agent's or tenant's equal key is another key; what is sent upstream does not depend on it."""
+def test_evi_15_nothing_random_and_no_version_is_in_the_effect_key_of_a_keyed_call() -> None:
+    """EVI-15: a ledger that was put back from a copy knows none of them any more."""
+    volatile = {"execution", "salt", "approval_id", "tool_version", "definition_sha256", "contract_sha256"}
+    assert not volatile & set(keys.effect_key.__annotations__)
+
+
+def test_evi_14_an_effect_key_cannot_be_tried_without_the_secret() -> None:
+    """EVI-14: whoever holds a RESULT and knows every part of the call but one cannot try the values of that one."""
+    assert keys.effect_key(bytes(32), **EFFECT) != effect_key(**EFFECT)
+    assert effect_key(**EFFECT) != independent("kblockd.effect/1", EFFECT)
+
+
+def test_c9_the_caller_key_is_scoped() -> None:
+    """Another agent's or tenant's equal key is another key; the upstream learns an HMAC over it, never the key."""
     one = keys.caller_key(**CALLER)
     assert keys.caller_key(**{**CALLER, "agent": "agent:b"}) != one != keys.caller_key(**{**CALLER, "tenant": "other"})
-    assert "key" not in keys.effect_key.__annotations__
 
 
 def test_c10_a_reworded_memo_is_the_same_deed() -> None:
@@ -160,10 +181,10 @@ def test_c10_a_reworded_memo_is_the_same_deed() -> None:
 
 
 def test_absent_parts_of_the_effect_key_are_empty_strings() -> None:
-    """Not left out and not null: the digest has eleven parts and a tag, whatever there is."""
+    """Not left out and not null: it has eleven parts and a tag, whatever there is."""
     short = {name: value for name, value in EFFECT.items() if name not in ("workflow", "run", "callsite")}
-    absent = {**short, "approval": "", "workflow": "", "run": "", "callsite": ""}
-    assert keys.effect_key(**{**short, "approval": ""}) == independent("kblockd.effect/1", absent)
+    absent = {**short, "workflow": "", "run": "", "callsite": ""}
+    assert effect_key(**short) == independent("kblockd.effect/2", absent)
 
 
 def test_a_part_cannot_be_moved_into_its_neighbour() -> None:

@@ -21,7 +21,7 @@ from kblockd.evidence.jwks import KeySet, PublicKey, Role, thumbprint
 from kblockd.evidence.keyring import KeyRing, open_keyset
 from tests.unit.evidence.samples import World
 
-FILES = {"result.pem", "log.pem", "approval.pem", "root.pub.pem", "keyset.dsse.json"}
+FILES = {"result.pem", "log.pem", "approval.pem", "effect.pem", "root.pub.pem", "keyset.dsse.json"}
 
 
 def _mode(path: Path) -> int:
@@ -65,7 +65,7 @@ def test_the_key_set_is_a_jwks_without_alg_signed_by_the_root(world: World) -> N
 
 
 def test_openssl_reads_every_key_file(world: World) -> None:
-    for name in ("result.pem", "log.pem", "approval.pem"):
+    for name in ("result.pem", "log.pem", "approval.pem", "effect.pem"):
         command = ["openssl", "pkey", "-in", str(world.folder / name), "-noout", "-text"]
         assert b"ED25519" in subprocess.run(command, capture_output=True, check=True).stdout
 
@@ -124,6 +124,22 @@ def test_passphrases_guard_the_files(tmp_path: Path) -> None:
 def test_a_passphrase_for_plain_keys_is_a_mistake_that_is_named(world: World) -> None:
     with pytest.raises(KeysRefused, match="not encrypted"):
         KeyRing.load(world.folder, passphrase=b"x")
+
+
+def test_the_effect_secret_is_each_tenants_own_and_survives_a_reload(world: World) -> None:
+    """EVI-15: a backup that holds the folder derives the same effect keys; another folder, or tenant, does not."""
+    acme = world.ring.effect.tenant("acme")
+    assert world.reloaded().ring.effect.tenant("acme") == acme
+    assert len({acme, world.ring.effect.tenant("other"), world.ring.effect.seed}) == 3
+    assert acme.hex() not in repr(world.ring)
+    assert world.ring.effect.seed.hex() not in repr(world.ring)
+
+
+def test_a_missing_effect_secret_is_never_made_anew(world: World) -> None:
+    """A fresh one would turn the repeat of a call into a second deed at an idempotent upstream."""
+    (world.folder / "effect.pem").unlink()
+    with pytest.raises(KeysRefused, match="restore it from the backup"):
+        KeyRing.load(world.folder)
 
 
 def test_signers_never_show_their_key(world: World) -> None:
