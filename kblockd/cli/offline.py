@@ -1,4 +1,4 @@
-"""``kblockd ledger verify|export``: the records are the truth, and everything else must follow from them."""
+"""``kblockd ledger verify|export|upgrade``: the records are the truth, and everything else must follow from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import click
 
 from kblockd.cli.exits import ERROR, OK, UNFINISHED, guarded
 from kblockd.cli.options import config_option, owner_of
-from kblockd.cli.output import emit, is_json, json_option, plain
+from kblockd.cli.output import emit, is_json, json_option, plain, show_progress
+from kblockd.cli.upgrade import upgrade_
 from kblockd.cli.verification import Verdict, verdict
 from kblockd.config import Configuration, load
 from kblockd.evidence.jwks import Role
@@ -30,6 +31,9 @@ from kblockd.store.salvage import salvage
 @click.group()
 def ledger() -> None:
     """The ledger on disk."""
+
+
+ledger.add_command(upgrade_)
 
 
 @ledger.command("verify", short_help="Goes through the whole ledger.")
@@ -50,7 +54,7 @@ def verify_(kept: Sequence[Path], config: Path) -> None:
     explain is called undecided, with exit code 3. Exits with 1 when anything differs.
     """
     configuration = load(config, check_pins=False)
-    found = verdict(configuration.data_dir, _kept(configuration, kept), None if is_json() else _progress)
+    found = verdict(configuration.data_dir, _kept(configuration, kept), None if is_json() else show_progress)
     _print(found)
     sys.exit(OK if found.ok else ERROR if found.decided else UNFINISHED)
 
@@ -162,11 +166,6 @@ def _kept_head(file: Path, origin: str, keys: Sequence[bytes]) -> checkpoint.Tre
             f"{file}: no checkpoint of {origin}: {error}; give one that `kblockctl ledger checkpoint` printed, and see "
             "that ledger.origin and the keys are those of its time"
         ) from None
-
-
-def _progress(done: int, size: int) -> None:
-    if sys.stderr.isatty():
-        click.echo(f"\r{done} of {size} records", nl=done == size, err=True)
 
 
 def _print(found: Verdict) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -111,3 +112,9 @@ def _member(name: str, value: Any) -> Any:
         except ValueError:
             return value.decode("utf-8", "backslashreplace")
     return document(value)
+
+
+def show_progress(done: int, size: int) -> None:
+    """A line that counts up, for those who watch."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{done} of {size} records", nl=done == size, err=True)

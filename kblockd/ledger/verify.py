@@ -13,7 +13,7 @@ Both read a ``View`` and block: run them in a process of their own (or a thread)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -81,15 +81,29 @@ def verify(
 
     What cannot be read is a difference like any other. Raises OSError when the scratch cannot be written.
     """
+    with Scratch(scratch_dir, cached_rows=cached_rows) as scratch:
+        return refold(view, fold, scratch, heads=heads, progress=progress)
+
+
+def refold(
+    view: View,
+    fold: Fold,
+    scratch: Scratch,
+    *,
+    heads: Mapping[int, bytes],
+    progress: Progress | None = None,
+    unmade: Collection[str] = (),
+) -> Report:
+    """``verify``, leaving every row that the records make in ``scratch``. Tables that are ``unmade`` are not compared:
+    an older version did not write them."""
     report = Report()
     try:
         report.size = view.size()
     except Unreadable:
         report.add("ledger", "the newest record cannot be read, so the number of records cannot be told")
         return report
-    with Scratch(scratch_dir, cached_rows=cached_rows) as scratch:
-        if _walk(view, fold, scratch, report, heads, progress):
-            _compare_rows(view, scratch, report)
+    if _walk(view, fold, scratch, report, heads, progress):
+        _compare_rows(view, scratch, report, unmade)
     for size in heads:
         if size > report.size:
             report.add(f"ledger of {report.size} records", f"a head over {size} records was handed out")
@@ -163,13 +177,13 @@ def _compare_root(tree: MerkleTree, heads: Mapping[int, bytes], report: Report) 
         )
 
 
-def _compare_rows(view: View, scratch: Scratch, report: Report) -> None:
+def _compare_rows(view: View, scratch: Scratch, report: Report, unmade: Collection[str]) -> None:
     tables = scratch.tables()
     try:
         tables |= set(view.tables())
     except Unreadable:
         report.add("rows", "not all tables can be read")
-    for table in sorted(tables):
+    for table in sorted(tables.difference(unmade)):
         try:
             for encoded, stored, folded in _joined(view.encoded((table,)), scratch.pairs((table,))):
                 report.rows += stored is not None

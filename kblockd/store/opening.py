@@ -12,7 +12,7 @@ import asyncio
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ def open_directory(data_dir: Path, *, tree: Tree, inspect: Callable[[View], None
 
 
 def _open_directory(data_dir: Path, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int) -> Opened:
-    _check_owner(data_dir)
+    check_owner(data_dir)
     lock = DirectoryLock(data_dir)
     try:
         created = _is_new(data_dir)
@@ -105,7 +105,7 @@ def _open_directory(data_dir: Path, tree: Tree, inspect: Callable[[View], None] 
         for leftover in data_dir.glob(f"{FROZEN}*"):
             shutil.rmtree(leftover)
         _make_room(data_dir, ballast_bytes)
-        checked = _check(data_dir, tree, inspect)
+        checked = check(data_dir, tree, inspect)
         opened = _open_for_writing(data_dir, lock, tree, checked, created)
     except BaseException:
         lock.release()
@@ -114,7 +114,7 @@ def _open_directory(data_dir: Path, tree: Tree, inspect: Callable[[View], None] 
     return opened
 
 
-def _check_owner(data_dir: Path) -> None:
+def check_owner(data_dir: Path) -> None:
     """Another's files are another's ledger, or a copy that was made as the wrong user; nobody else may write here."""
     user = os.geteuid()
     for path in (data_dir, data_dir / "store", data_dir / "head"):
@@ -170,18 +170,17 @@ def _initialise(data_dir: Path, tree: Tree) -> None:
     sync_folder(data_dir)
 
 
-def _check(data_dir: Path, tree: Tree, inspect: Callable[[View], None] | None) -> int:
-    """Every check that needs no write; returns the number of records."""
+def check(
+    data_dir: Path,
+    tree: Tree,
+    inspect: Callable[[View], None] | None,
+    formats: Collection[bytes] = frozenset({schema.FORMAT}),
+) -> int:
+    """Every check that needs no write; returns the number of records. Raises ``StoreRefused``."""
     head = read_head(data_dir / "head")
     path = data_dir / "store"
     with refusing(path), look(path) as view:
-        marker = view.raw(schema.FORMAT_KEY)
-        if marker != schema.FORMAT:
-            found = "no format marker" if marker is None else f"format {marker.decode('ascii', 'replace')!r}"
-            raise StoreRefused(
-                f"{path} has {found}, this version reads {schema.FORMAT.decode()!r} only. Next step: start the "
-                "version that wrote it, or restore a backup of this format."
-            )
+        _check_format(path, view.raw(schema.FORMAT_KEY), formats)
         size = view.size()
         compare_with_head(path, view, size, head)
         try:
@@ -192,6 +191,21 @@ def _check(data_dir: Path, tree: Tree, inspect: Callable[[View], None] | None) -
         if inspect is not None:
             inspect(view)
     return size
+
+
+def _check_format(path: Path, marker: bytes | None, formats: Collection[bytes]) -> None:
+    if marker in formats:
+        return
+    if marker in schema.OLDER_FORMATS:
+        raise StoreRefused(
+            f"{path} was written by an older version (format {marker.decode()!r}). Next step: copy the whole data_dir "
+            "aside, then run 'kblockd ledger upgrade' as the daemon's user."
+        )
+    found = "no format marker" if marker is None else f"format {marker.decode('ascii', 'replace')!r}"
+    raise StoreRefused(
+        f"{path} has {found}, this version reads {schema.FORMAT.decode()!r} only. Next step: start the version that "
+        "wrote it, or restore a backup of this format."
+    )
 
 
 def compare_with_head(path: Path, view: View, size: int, head: Head) -> None:

@@ -13,7 +13,7 @@ A part is never a prefix of another one, so a scan over ``("step", "run-1")`` ca
 
     table     parts                value                                              written by
     --------  -------------------  -------------------------------------------------  -------------------------------
-    meta      "format"             b"kblockd.store/1"                                 the first open
+    meta      "format"             b"kblockd.store/2"                                 the first open, an upgrade
     meta      "group"              u64: sequence of the head slot of the last batch   every batch
     leaf      index                u32 n, n bytes of leaf, then aux                   commit: one a record
     node      level, index         32 bytes: hash of a complete subtree               on_append (kblockd.ledger.merkle)
@@ -29,8 +29,8 @@ Files beside the database, in the data directory::
     frozen-* copies that a verification reads; removed by the next open
     ballast   space to give back when the disk is full
 
-Rule for a change: tables and fields may be added. A change of what stands here already gets a new ``FORMAT`` and a
-migration that runs before the open; a store of another format is refused (LED-15), never guessed at.
+Rule for a change: fields may be added. A change of what stands here already, or a table that the fold adds, gets a new
+``FORMAT`` and a place in ``kblockd ledger upgrade``; a store of another format is refused (LED-15), never guessed at.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ import orjson
 
 from kblockd.store.protocol import Append, Key, Row
 
-FORMAT: Final = b"kblockd.store/1"
+FORMAT: Final = b"kblockd.store/2"
+OLDER_FORMATS: Final = frozenset({b"kblockd.store/1"})
+"""What ``kblockd.store.upgrade`` brings to ``FORMAT``."""
 FORMAT_KEY: Final[Key] = ("meta", "format")
 GROUP_KEY: Final[Key] = ("meta", "group")
 RAW_TABLES: Final = frozenset({"meta", "leaf", "node", "payload"})

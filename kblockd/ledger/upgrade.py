@@ -1,0 +1,28 @@
+"""What ``kblockd ledger upgrade`` adds to a ledger of an older version, and what it refuses to touch.
+
+The rows come from the records, by the same fold that the daemon uses, after everything that the older version wrote
+was verified against them: an upgrade never launders a row that does not follow from its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kblockd.ledger.verify import Progress, refold, refuse
+from kblockd.store.database import View
+from kblockd.store.protocol import Fold
+from kblockd.store.scratch import Scratch
+from kblockd.store.upgrade import Refold
+
+ADDED_TABLES: Final = frozenset[str]()
+"""What the fold writes today and did not in ``kblockd.store/1``."""
+
+
+def refolding(fold: Fold, heads: Mapping[int, bytes], progress: Progress | None = None) -> Refold:
+    """For ``kblockd.store.upgrade.upgrade``; what it makes raises ``StoreRefused`` naming the first difference."""
+
+    def run(view: View, scratch: Scratch) -> None:
+        refuse(refold(view, fold, scratch, heads=heads, progress=progress, unmade=ADDED_TABLES).differences)
+
+    return run
