@@ -41,7 +41,7 @@ def upgrade_(scratch: Path | None, config: Path) -> None:
     """
     data_dir = load(config, check_pins=False).data_dir
     head = read_head(data_dir / "head")
-    refold = refolding(fold, {head.size: head.root}, None if is_json() else show_progress)
+    refold = refolding(fold, {head.size: head.root}, progress=None if is_json() else show_progress)
     added = upgrade(data_dir, tree=MerkleTree(), refold=refold, tables=ADDED_TABLES, scratch_dir=scratch)
     secret = _effect_secret(data_dir)
     if is_json():

@@ -6,7 +6,7 @@ was verified against them: an upgrade never launders a row that does not follow 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from kblockd.ledger.verify import Progress, refold, refuse
@@ -19,10 +19,12 @@ ADDED_TABLES: Final = frozenset[str]()
 """What the fold writes today and did not in ``kblockd.store/1``."""
 
 
-def refolding(fold: Fold, heads: Mapping[int, bytes], progress: Progress | None = None) -> Refold:
+def refolding(
+    fold: Fold, heads: Mapping[int, bytes], tables: Collection[str] = ADDED_TABLES, progress: Progress | None = None
+) -> Refold:
     """For ``kblockd.store.upgrade.upgrade``; what it makes raises ``StoreRefused`` naming the first difference."""
 
     def run(view: View, scratch: Scratch) -> None:
-        refuse(refold(view, fold, scratch, heads=heads, progress=progress, unmade=ADDED_TABLES).differences)
+        refuse(refold(view, fold, scratch, heads=heads, progress=progress, unmade=tables).differences)
 
     return run
