@@ -44,6 +44,7 @@ class Approvals:
     clock: Clock
     ids: Ids
     on_decided: Callable[[str], None] = lambda execution_id: None
+    check_space: Callable[[], None] = lambda: None
 
     async def get(self, view: View, approval_id: str) -> ApprovalView:
         """Raises ``NotFound`` for one that does not exist or that the caller may not see."""
@@ -86,10 +87,13 @@ class Approvals:
     ) -> tuple[ApprovalView, bytes]:
         """Signs and records one approver's decision; durable when it returns.
 
-        Raises ``InvalidArgument``, ``NotFound``, ``PermissionDenied``, ``FailedPrecondition``, ``Aborted``.
+        Raises ``InvalidArgument``, ``NotFound``, ``PermissionDenied``, ``FailedPrecondition``, ``Aborted``, and what
+        ``check_space`` raises.
         """
         if verdict not in ("approve", "deny"):
             raise InvalidArgument.field("verdict", "must be VERDICT_APPROVE or VERDICT_DENY")
+        if verdict == "approve":
+            self.check_space()  # a denial and a revocation end something
         checks.check_reason(reason, required=False)
         found = await asked(self.store, principal, view, approval_id)
         checks.check_shown(found.row, action_sha256, presented_sha256)

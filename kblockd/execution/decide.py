@@ -225,6 +225,7 @@ async def _propose(
     effect: Effect,
     described_at: dt.datetime,
 ) -> Decided | Existing:
+    parts.capacity.check_space()
     journal = Journal(action.execution_id, action.tenant, admitted.trace)
     entries, payloads = _proposal(parts, admitted, action, salt, asked, effect)
     conditions: list[Condition] = [

@@ -170,9 +170,9 @@ class Executions:
 
     async def authorized(
         self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
-    ) -> None:
-        """An answer of stage 0 on record, whatever it is."""
-        await authorizations.record(self._parts, principal, method, document, decision)
+    ) -> bool:
+        """An answer of stage 0 on record, whatever it is; False when it could not be written."""
+        return await authorizations.record(self._parts, principal, method, document, decision)
 
     async def _to_run(self, execution_id: str, envelope: Envelope, trace: Trace) -> Run | None:
         """The identical call once more: the run that its approval allows, or None when there is only to wait or read.

@@ -23,6 +23,7 @@ from kblockd._proto.kblock.v1 import (
     ledger_service_pb2,
     policy_service_pb2,
 )
+from kblockd.admission import Admission
 from kblockd.domain import canonical
 from kblockd.domain.clock import Clock
 from kblockd.domain.ids import Ids
@@ -88,6 +89,7 @@ class RpcServer:
         tracing: Tracing,
         *,
         policies: Policies,
+        admission: Admission,
         max_arguments: int = canonical.MAX_BYTES,
     ) -> None:
         self._listeners = tuple(listeners)
@@ -101,6 +103,7 @@ class RpcServer:
         self._ids = ids
         self._tracing = tracing
         self._in_flight = InFlight()
+        self._admission = admission
         self._health = health.aio.HealthServicer()
         self._open: list[_Open] = []
 
@@ -174,7 +177,7 @@ class RpcServer:
 
     def _server(self, listener: Listener) -> aio.Server:
         server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT)
-        calls = Calls(listener.principal, self._authorizer, self._tracing, self._ids, self._in_flight)
+        calls = Calls(listener.principal, self._authorizer, self._tracing, self._ids, self._in_flight, self._admission)
         server.add_generic_rpc_handlers(tuple(handler(service, file, calls) for service, file in self._services))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [*(descriptor.full_name for descriptor in SERVICES), health.SERVICE_NAME, reflection.SERVICE_NAME]
