@@ -44,7 +44,7 @@ class Shares:
     request_bytes: int = 8_388_608
     policy_questions: int = 4
     upstream_calls: int = 8
-    streams: int = 16
+    streams: int = 64
     records_per_minute: int = 6000
 
 

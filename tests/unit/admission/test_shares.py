@@ -82,9 +82,8 @@ def test_agt_03_who_has_used_up_a_share_is_told_when_to_come_again_and_nobody_el
         assert "hostile" in refused.value.message
         with on_behalf_of("good"):
             _one_more(table, kind)
-        with on_behalf_of("hostile"):  # refused, so nothing was taken: still exactly full
-            with pytest.raises(ResourceExhausted):
-                _one_more(table, kind)
+        with on_behalf_of("hostile"), pytest.raises(ResourceExhausted):  # nothing was taken: still exactly full
+            _one_more(table, kind)
     if kind != "records":
         with on_behalf_of("hostile"):
             _one_more(table, kind)

@@ -321,7 +321,7 @@ class Daemon:
     approvals: FakeApprovals = field(default_factory=FakeApprovals)
     ledger: FakeLedger = field(default_factory=FakeLedger)
     engine: FakeEngine = field(default_factory=FakeEngine)
-    shares: Shares = field(default_factory=Shares)
+    shares: Shares = Shares(calls=2048, streams=2048)  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         ids = FakeIds()
