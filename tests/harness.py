@@ -39,6 +39,7 @@ SHORT_CLOCKS = {
 ROOMY = {
     "executions": 10_000,
     "calls": 2048,
+    "calls_per_second": 1_000_000,
     "request_bytes": 1 << 30,
     "policy_questions": 1024,
     "upstream_calls": 10_000,

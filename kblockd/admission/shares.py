@@ -6,6 +6,7 @@ Source: ``limits.per_principal``; AGT-03 to AGT-07.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,21 +25,29 @@ READING: Final = 4
 daemon hold (AGT-05)."""
 
 SMALL: Final = 16_384
-BYTES_PER_SECOND: Final = 2 << 20
+BYTES_PER_SECOND: Final = 1 << 20
 """Parsing a large request holds the loop for some 20 ms a MiB. At this pace one principal's large requests take a
-twentieth of the loop, however many it sends; requests up to ``SMALL`` bytes are not paced."""
+fiftieth of the loop, however many it sends; requests up to ``SMALL`` bytes are not paced."""
+REFUSALS_PER_SECOND: Final = 20
+HOLD_SECONDS: Final = 5.0
+"""Refusals that one principal is told at once; those beyond it are told up to so much later, so that a client that does
+not heed the hint keeps to it all the same."""
+BURST_SECONDS: Final = 0.2
+"""A burst is what this time allows: a longer one would be felt by the others while it lasts."""
 KEPT_BYTES: Final = 4096
 """So many bytes beside a record count as one more record."""
 
 
 class Admission:
-    """The shares of all principals. Only ``reading`` and ``turn`` wait: in a queue of their own for each."""
+    """The shares of all principals. What waits, waits in a queue of its own principal."""
 
     def __init__(self, shares: Shares, clock: Clock) -> None:
         self.shares = shares
         self.reading = Slots(None, READING)
         self._clock = clock
-        self._turn: dict[str, float] = {}
+        self._bytes_paced = _Pace(BYTES_PER_SECOND, 0)
+        self._calls_paced = _Pace(shares.calls_per_second, BURST_SECONDS)
+        self._refusals_paced = _Pace(REFUSALS_PER_SECOND, BURST_SECONDS)
         self._calls: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
@@ -63,15 +72,23 @@ class Admission:
         with _counted(self._bytes, size, self.shares.request_bytes, "bytes of requests in flight"):
             yield
 
-    async def turn(self, size: int) -> None:
-        """Returns when a request of ``size`` bytes may be worked on: at once, or after the principal's earlier ones."""
-        if size <= SMALL:
-            return
-        now = self._clock.monotonic()
-        begins = max(now, self._turn.get(principal(), now))
-        self._turn[principal()] = begins + size / BYTES_PER_SECOND
-        if begins > now:
-            await self._clock.sleep(begins - now)
+    async def turn(self) -> None:
+        """Returns when the next call of the current principal may be worked on; they come in their order."""
+        await self._pause(self._calls_paced.wait(principal(), self._clock.monotonic(), 1))
+
+    async def turn_of(self, size: int) -> None:
+        """The same for a request of so many bytes."""
+        if size > SMALL:
+            await self._pause(self._bytes_paced.wait(principal(), self._clock.monotonic(), size))
+
+    async def hold_back(self) -> None:
+        """Before a refusal is told."""
+        wait = self._refusals_paced.wait(principal(), self._clock.monotonic(), 1, most=HOLD_SECONDS)
+        await self._pause(wait)
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds > 0:
+            await self._clock.sleep(seconds)
 
     def check_execution(self) -> None:
         """Raises ``ResourceExhausted`` when as many of its executions run as may."""
@@ -112,6 +129,22 @@ class Admission:
         now, most = self._clock.monotonic(), float(self.shares.records_per_minute)
         left, since = self._records.get(who, (most, now))
         return min(most, left + (now - since) * most / 60)
+
+
+class _Pace:
+    """So many a second for each principal, after a burst of what ``ahead`` seconds allow; the others wait in order."""
+
+    def __init__(self, per_second: float, ahead: float) -> None:
+        self._per_second = per_second
+        self._ahead = ahead
+        self._next: dict[str, float] = {}
+
+    def wait(self, who: str, now: float, amount: float, *, most: float = math.inf) -> float:
+        """Seconds from ``now`` until the turn of ``amount`` more, which is taken; no longer than ``most``."""
+        turn = max(self._next.get(who, 0.0), now - self._ahead)
+        turn = min(turn, now + most)
+        self._next[who] = turn + amount / self._per_second
+        return max(0.0, turn - now)
 
 
 @contextmanager

@@ -147,6 +147,7 @@ class SharesSection(Part):
 
     executions: Annotated[int, Field(ge=1, le=10_000)]
     calls: Annotated[int, Field(ge=1, le=2048)]
+    calls_per_second: Annotated[int, Field(ge=1, le=1_000_000)]
     request_bytes: Annotated[int, Field(ge=4_194_304, le=1_073_741_824)]
     policy_questions: Annotated[int, Field(ge=1, le=1024)]
     upstream_calls: Annotated[int, Field(ge=1, le=10_000)]

@@ -33,14 +33,16 @@ class Clocks:
 class Shares:
     """What one principal may have at a time, so that the others do not notice (AGT-03 to AGT-07).
 
-    ``executions`` run at once; ``calls`` are in flight, waiting ones included; ``request_bytes`` are those of all
-    requests in flight; ``policy_questions`` are with the engine at once, the next ones wait; ``upstream_calls`` are
-    under way at one upstream, the next ones wait; ``streams`` are watches, lists and ledger reads at once;
-    ``records_per_minute`` is how fast the ledger may grow, in bursts of as many.
+    ``executions`` run at once; ``calls`` are in flight, waiting ones included; ``calls_per_second`` are begun, and the
+    next ones wait; ``request_bytes`` are those of all requests in flight; ``policy_questions`` are with the engine at
+    once, the next ones wait; ``upstream_calls`` are under way at one upstream, the next ones wait; ``streams`` are
+    watches, lists and ledger reads at once; ``records_per_minute`` is how fast the ledger may grow, in bursts of as
+    many.
     """
 
     executions: int = 32
     calls: int = 128
+    calls_per_second: int = 100
     request_bytes: int = 8_388_608
     policy_questions: int = 4
     upstream_calls: int = 8

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from kblockd.admission import Admission, on_behalf_of
-from kblockd.domain.errors import InvalidArgument, KblockError, Reason, Unavailable
+from kblockd.domain.errors import InvalidArgument, KblockError, Reason, ResourceExhausted, Unavailable
 from kblockd.domain.ids import Ids
 from kblockd.domain.principal import Principal
 from kblockd.rpc.convert import refuse_unknown
@@ -103,7 +103,7 @@ class Calls:
         async def behaviour(_: object, context: Context) -> bytes:
             try:
                 with ExitStack() as held:
-                    self._admit(held, stream=False, lists=lists)
+                    await self._admit(held, stream=False, lists=lists)
                     caller, request = await self._enter(held, method, request_type, context)
                     return (await act(caller, request)).SerializeToString()
             except (Exception, asyncio.CancelledError) as error:
@@ -118,7 +118,7 @@ class Calls:
         async def behaviour(_: object, context: Context) -> None:
             try:
                 with ExitStack() as held:
-                    self._admit(held, stream=True, lists=True)
+                    await self._admit(held, stream=True, lists=True)
                     caller, request = await self._enter(held, method, request_type, context)
                     await _pump(act(caller, request), context)
             except (Exception, asyncio.CancelledError) as error:
@@ -126,18 +126,23 @@ class Calls:
 
         return behaviour
 
-    def _admit(self, held: ExitStack, *, stream: bool, lists: bool) -> None:
-        """Raises ``ResourceExhausted`` when the principal has used up its share; ``held`` gives back what it took."""
+    async def _admit(self, held: ExitStack, *, stream: bool, lists: bool) -> None:
+        """In its turn; raises ``ResourceExhausted`` when the principal has used up its share. ``held`` gives back what
+        it took."""
         held.enter_context(self.in_flight.entered(stream=stream))
         held.enter_context(on_behalf_of(self.principal.id))
-        held.enter_context(self.admission.stream() if lists else self.admission.call())
+        try:
+            held.enter_context(self.admission.stream() if lists else self.admission.call())
+        except ResourceExhausted:
+            await self.admission.hold_back()
+            raise
+        await self.admission.turn()
 
     async def _enter(
         self, held: ExitStack, method: str, request_type: type[Message], context: Context
     ) -> tuple[Caller, Message]:
-        data = await self._read(context)
-        held.enter_context(self.admission.holding(len(data)))
-        await self.admission.turn(len(data))
+        data = await self._read(held, context)
+        await self.admission.turn_of(len(data))
         trace = self.tracing.begin(_metadata(context))
         self.tracing.admit(trace, self.principal.id)
         try:
@@ -148,17 +153,18 @@ class Calls:
             raise
         return Caller(self.principal, view, trace), _parse(request_type, data)
 
-    async def _read(self, context: Context) -> bytes:
-        """The one request of the call, in turn with the principal's others."""
+    async def _read(self, held: ExitStack, context: Context) -> bytes:
+        """The one request of the call, in turn with the principal's others. One that finds no room keeps the next from
+        being read until it is refused: what is not read is not held."""
         async with self.admission.reading:
+            data = await _received(context)
             try:
-                async with asyncio.timeout(READ_SECONDS):
-                    data = await context.read()
-            except TimeoutError:
-                raise InvalidArgument.field("request", f"did not arrive within {READ_SECONDS:g} s") from None
-        if not isinstance(data, bytes):
-            raise InvalidArgument.field("request", "is missing")
-        return data
+                held.enter_context(self.admission.holding(len(data)))
+            except ResourceExhausted:
+                del data
+                await self.admission.hold_back()
+                raise
+            return data
 
     async def _abort(self, error: BaseException, context: Context) -> None:
         """Ends the call with a status; a call that its client gave up stays cancelled."""
@@ -182,6 +188,17 @@ def shutting_down() -> Unavailable:
         next_step="repeat the identical call, with the same caller key, when the daemon is back",
         retry_after_seconds=RETRY_AFTER_STOP,
     )
+
+
+async def _received(context: Context) -> bytes:
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            data = await context.read()
+    except TimeoutError:
+        raise InvalidArgument.field("request", f"did not arrive within {READ_SECONDS:g} s") from None
+    if not isinstance(data, bytes):
+        raise InvalidArgument.field("request", "is missing")
+    return data
 
 
 def _parse(request_type: type[Message], data: bytes) -> Message:

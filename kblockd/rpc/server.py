@@ -43,12 +43,16 @@ from kblockd.telemetry.tracing import Tracing
 MAX_REQUEST: Final = 4 << 20
 MAX_CONCURRENT: Final = 2048  # calls a listener, waiting ones included; more get RESOURCE_EXHAUSTED from gRPC
 MAX_CONNECTIONS: Final = 256  # a listener: one that opens more must not take the descriptors of all the others
+UNREAD: Final = 65_536  # bytes of a request that gRPC takes before the call is admitted and the request read
 END_SECONDS: Final = 2.0  # for calls that were told to end to do so, before gRPC cuts them
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_REQUEST),
     ("grpc.max_send_message_length", MAX_ANSWER),
     ("grpc.so_reuseport", 0),
     ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+    # Of what nobody has read yet, gRPC would take megabytes a call from a quick sender, as all on a Unix socket are.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", UNREAD),
 )
 _log = logging.getLogger(__name__)
 

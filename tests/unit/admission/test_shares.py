@@ -9,7 +9,14 @@ from contextlib import ExitStack
 import pytest
 
 from kblockd.admission import Admission, on_behalf_of
-from kblockd.admission.shares import BYTES_PER_SECOND, KEPT_BYTES, SMALL
+from kblockd.admission.shares import (
+    BURST_SECONDS,
+    BYTES_PER_SECOND,
+    HOLD_SECONDS,
+    KEPT_BYTES,
+    REFUSALS_PER_SECOND,
+    SMALL,
+)
 from kblockd.domain.errors import Reason, ResourceExhausted
 from kblockd.domain.settings import Shares
 
@@ -131,14 +138,59 @@ async def test_agt_03_large_requests_of_one_principal_come_one_after_another_at_
     table = Admission(SHARES, clock)
     with on_behalf_of("hostile"):
         for _ in range(5):
-            await table.turn(1 << 20)
+            await table.turn_of(1 << 20)
         assert clock.seconds == pytest.approx(4 * (1 << 20) / BYTES_PER_SECOND)
         before = clock.seconds
         for _ in range(1000):
-            await table.turn(SMALL)  # a small one does not wait behind the large ones
+            await table.turn_of(SMALL)  # a small one does not wait behind the large ones
     with on_behalf_of("good"):
-        await table.turn(1 << 20)
+        await table.turn_of(1 << 20)
     assert clock.seconds == before
+
+
+async def test_agt_06_calls_of_one_principal_begin_at_a_bounded_rate_after_a_burst() -> None:
+    clock = Hand()
+    table = Admission(SHARES, clock)
+    burst = int(SHARES.calls_per_second * BURST_SECONDS)
+    with on_behalf_of("hostile"):
+        for _ in range(burst):
+            await table.turn()
+        assert clock.seconds == 0.0
+        for _ in range(3 * SHARES.calls_per_second):
+            await table.turn()
+        assert clock.seconds == pytest.approx(3.0, abs=0.05)
+        before = clock.seconds
+    with on_behalf_of("good"):
+        await table.turn()
+    assert clock.seconds == before
+    clock.seconds += 1000.0
+    with on_behalf_of("hostile"):  # idle time is not saved up
+        for _ in range(burst + SHARES.calls_per_second):
+            await table.turn()
+    assert clock.seconds == pytest.approx(before + 1001.0, abs=0.05)
+
+
+async def test_who_does_not_heed_the_hint_keeps_to_it_all_the_same() -> None:
+    """Refusals are told at once, then later and later, up to a bound; another principal's at once."""
+    waits: list[float] = []
+
+    class Still(Hand):
+        """All are refused at one moment."""
+
+        async def sleep(self, seconds: float) -> None:
+            waits.append(seconds)
+
+    table = Admission(SHARES, Still())
+    with on_behalf_of("hostile"):
+        for _ in range(1000):
+            await table.hold_back()
+    assert len(waits) >= 1000 - REFUSALS_PER_SECOND
+    assert waits == sorted(waits)
+    assert waits[-1] == pytest.approx(HOLD_SECONDS)
+    waits.clear()
+    with on_behalf_of("good"):
+        await table.hold_back()
+    assert waits == []
 
 
 def test_a_task_works_for_whoever_started_it() -> None:

@@ -321,7 +321,7 @@ class Daemon:
     approvals: FakeApprovals = field(default_factory=FakeApprovals)
     ledger: FakeLedger = field(default_factory=FakeLedger)
     engine: FakeEngine = field(default_factory=FakeEngine)
-    shares: Shares = Shares(calls=2048, streams=2048)  # noqa: RUF009 - frozen
+    shares: Shares = Shares(calls=2048, calls_per_second=1_000_000, streams=2048)  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         ids = FakeIds()
