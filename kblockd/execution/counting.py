@@ -1,8 +1,8 @@
 """Refusals that are counted instead of kept (AGT-06): the first of a kind is a record, the others of that minute are
 one record with their number.
 
-A kind is a reason, a principal and the execution that is meant, if any. A count is in memory until its minute has
-ended: a daemon that dies loses it, and the ledger then tells of the first refusal alone.
+A kind is a reason, a principal, a method and the execution that is meant, if any. A count is in memory until its minute
+has ended: a daemon that dies loses it, and the ledger then tells of the first refusal alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class Kind(NamedTuple):
     tenant: str
     principal: str
     reason: str
+    method: str = ""
     execution_id: str = ""
 
 

@@ -41,7 +41,7 @@ async def record(
     """Ordered when it returns, or counted. One that cannot be written is not worth failing for: its caller is told
     anyway."""
     who = principal or whoever()
-    if not _is_first(parts, Kind(tenant, who, str(reason), execution_id)):
+    if not _is_first(parts, Kind(tenant, who, str(reason), method, execution_id)):
         return
     body = {"reason": str(reason), "principal": principal, "method": method, **(more or {})}
     at, number = rfc3339(parts.clock.now()), None if stage is None else stage.value
@@ -67,7 +67,7 @@ def _is_first(parts: Parts, kind: Kind) -> bool:
     if room:
         counts.open(kind, now)
         return True
-    every = kind._replace(execution_id="")  # else each execution would have a window, and in the end a record
+    every = kind._replace(method="", execution_id="")  # else each execution would have a window and, later, a record
     if not counts.is_open(every):
         counts.open(every, now)
     counts.add(every, at)
@@ -98,7 +98,7 @@ def _count(kind: Kind, window: Window, at: str) -> Record:
     body = {
         "reason": kind.reason,
         "principal": kind.principal,
-        "method": "",
+        "method": kind.method,
         "count": window.count,
         "since": window.since,
         "until": window.until,

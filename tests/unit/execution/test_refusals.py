@@ -104,16 +104,18 @@ async def test_each_minute_has_its_first_record_again(parts: Any) -> None:
     assert _counts(await on_record(parts)) == [("PERMISSION_DENIED", 0), ("PERMISSION_DENIED", 4)] * 3
 
 
-async def test_a_kind_is_a_reason_a_principal_and_an_execution(parts: Any) -> None:
+async def test_a_kind_is_a_reason_a_principal_a_method_and_an_execution(parts: Any) -> None:
     await refuse(parts, 2)
     await refuse(parts, 2, reason=Reason.REPLAY)
     await refuse(parts, 2, principal="agent:b")
     await refuse(parts, 2, tenant="other")
+    await refuse(parts, 2, method="/Decide")
     await refuse(parts, 2, execution_id="exe_1")
-    assert len(await on_record(parts)) == 5
+    assert len(await on_record(parts)) == 6
     await refusals.write_counts(parts)  # the stop writes what is counted so far
-    written = (await on_record(parts))[5:]
-    assert [record.body["count"] for record in written] == [1] * 5
+    written = (await on_record(parts))[6:]
+    assert [record.body["count"] for record in written] == [1] * 6
+    assert {record.body["method"] for record in written} == {"/Execute", "/Decide"}
     assert {record.execution for record in written} == {"", "exe_1"}
 
 
