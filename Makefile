@@ -54,6 +54,7 @@ soak: $(STAMP) tools
 	$(BIN)/pytest -q -n 2 --dist loadfile -m soak --timeout 3600
 	$(BIN)/python -m tests.crash.damage.table
 	$(BIN)/python -m tests.soak.flat
+	$(BIN)/python -m tests.soak.hostile_day
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.security.hostile.fuzz --seconds 120

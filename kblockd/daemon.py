@@ -20,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from kblockd.admission import Admission, Slots
 from kblockd.allocator import bound_heaps
 from kblockd.approvals.service import Approvals
 from kblockd.config import Configuration, ConfigurationError, load
@@ -33,9 +34,12 @@ from kblockd.domain.records import read
 from kblockd.ending import EXIT_FAILED, Ending, leave_nobody, run_alone
 from kblockd.evidence.errors import KeysRefused
 from kblockd.evidence.keyring import KeyRing
+from kblockd.execution import refusals
 from kblockd.execution.activate import Activation
 from kblockd.execution.capacity import Capacity
 from kblockd.execution.changes import Changes
+from kblockd.execution.counting import RefusalCounts
+from kblockd.execution.flights import Flights
 from kblockd.execution.late import LateOutcomes
 from kblockd.execution.leases import Leases
 from kblockd.execution.parts import Instance, Parts
@@ -52,6 +56,7 @@ from kblockd.ledger.verify import verify
 from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.loading import LoadingEngine
+from kblockd.policy.shared import SharedEngine
 from kblockd.policy.standing import StandingFile
 from kblockd.rpc.identity import Listener, LoopbackListener, UnixListener
 from kblockd.rpc.server import RpcServer
@@ -169,8 +174,9 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     upstreams = await stack.enter_async_context(_upstreams(configuration, clock))
     stack.push_async_callback(engine.close)
     parts = _parts(configuration, store, engine, upstreams, keys, clock, ids, failpoints)
+    stack.push_async_callback(refusals.write_counts, parts)  # after the last call, before the store closes
     supervisor = Supervisor(parts, tracing.begin, tracing.finish)
-    rpc = _rpc(configuration, parts, supervisor, tracing)
+    rpc = _rpc(configuration, parts, engine, supervisor, tracing)
     standing = StandingFile(configuration.data_dir, engine, clock)
     policy = _watch(engine, watching, activation, standing)
     await early
@@ -186,6 +192,7 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
         sweeper.run(),
         policy.run(),
         retention.run(),
+        refusals.keep_counts(parts),
         _say_serving(engine, rpc, ending),
     ):
         stack.push_async_callback(_cancel, _endless(work, ending))
@@ -230,11 +237,12 @@ def _parts(
     ids: RandomIds,
     failpoints: Failpoints,
 ) -> Parts:
-    clocks = configuration.clocks
+    clocks, limits = configuration.clocks, configuration.limits
+    admission = Admission(limits.per_principal, clock)
     return Parts(
         store=store,
         ledger=Ledger(store, configuration.origin, lambda: [keys.log]),
-        engine=engine,
+        engine=SharedEngine(engine, Slots(None, limits.per_principal.policy_questions)),
         upstreams=upstreams,
         contracts=configuration.contracts,
         principals=configuration.principals,
@@ -248,9 +256,12 @@ def _parts(
         ids=ids,
         failpoints=failpoints,
         clocks=clocks,
-        limits=configuration.limits,
+        limits=limits,
         instance=Instance(configuration.instance, version("kblockd"), boot_id(), configuration.origin),
-        capacity=Capacity(configuration.limits, store.free_bytes, clock.monotonic),
+        capacity=Capacity(limits, store.free_bytes, clock.monotonic, admission),
+        admission=admission,
+        describing=Flights(),
+        refused=RefusalCounts(),
         unpinned_tools=configuration.unpinned_tools,
         keep_inputs=configuration.policy.input_retention_days > 0,
     )
@@ -261,6 +272,7 @@ def _upstreams(configuration: Configuration, clock: SystemClock) -> AbstractAsyn
         configuration.upstreams,
         _plugins(configuration),
         max_response_bytes=configuration.limits.response_bytes,
+        share=configuration.limits.per_principal.upstream_calls,
         clock=clock.monotonic,
         elapsed=since_boot,
     )
@@ -272,9 +284,17 @@ def _plugins(configuration: Configuration) -> dict[str, AdapterPlugin]:
     return load_plugins(configuration.adapters, used=used)
 
 
-def _rpc(configuration: Configuration, parts: Parts, supervisor: Supervisor, tracing: Tracing) -> RpcServer:
+def _rpc(
+    configuration: Configuration, parts: Parts, engine: PolicyEngine, supervisor: Supervisor, tracing: Tracing
+) -> RpcServer:
     approvals = Approvals(
-        parts.store, parts.principals, parts.keys, parts.clock, parts.ids, on_decided=parts.changes.notify
+        parts.store,
+        parts.principals,
+        parts.keys,
+        parts.clock,
+        parts.ids,
+        on_decided=parts.changes.notify,
+        check_space=parts.capacity.check_space,
     )
     return RpcServer(
         _listeners(configuration),
@@ -285,7 +305,8 @@ def _rpc(configuration: Configuration, parts: Parts, supervisor: Supervisor, tra
         parts.clock,
         parts.ids,
         tracing,
-        policies=Inquiries(parts.engine, parts.store, configuration.policy, parts.clock, parts.ids),
+        policies=Inquiries(engine, parts.store, configuration.policy, parts.clock, parts.ids),
+        admission=parts.admission,
         max_arguments=configuration.limits.arguments_bytes,
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kblockd import decision_point
+from kblockd.admission import Slots
 from kblockd.config import PolicySettings
 from kblockd.domain import rows
 from kblockd.domain.clock import Clock
@@ -24,6 +25,8 @@ EVALUATIONS: Final = 4
 """At once: they are asked of what decides, and must not crowd it."""
 EXPLANATIONS: Final = 2
 """At once: each is a process of its own beside the one that decides."""
+OF_ONE: Final = 0.5
+"""The part of either that one principal may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,8 @@ class Inquiries:
     settings: PolicySettings
     clock: Clock
     ids: Ids
-    _evaluating: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(EVALUATIONS))
-    _explaining: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(EXPLANATIONS))
+    _evaluating: Slots = field(default_factory=lambda: Slots(EVALUATIONS, int(EVALUATIONS * OF_ONE)))
+    _explaining: Slots = field(default_factory=lambda: Slots(EXPLANATIONS, int(EXPLANATIONS * OF_ONE)))
 
     def status(self) -> PolicyStatus:
         """Never blocks."""
@@ -48,7 +51,7 @@ class Inquiries:
 
     async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
         """Raises ``PolicyFailure``, or ``ResourceExhausted`` while too many are asked."""
-        async with _place(self._evaluating):
+        with _place(self._evaluating):
             return await self.engine.evaluate(entrypoint, document)
 
     async def explain(self, entrypoint: str, document: Mapping[str, Any]) -> Explanation:
@@ -62,7 +65,7 @@ class Inquiries:
                 "a remote OPA does not tell which rules fired",
                 next_step="run `kblockd policy eval` on the bundle, or ask Evaluate",
             )
-        async with _place(self._explaining):
+        with _place(self._explaining):
             try:
                 return await decision_point.explain(
                     self.settings, self.engine.bundle, entrypoint, document, self.clock, self.ids
@@ -73,10 +76,18 @@ class Inquiries:
                 ) from refused
 
 
-def _place(places: asyncio.Semaphore) -> asyncio.Semaphore:
-    """Taken by entering it: nobody queues here; raises ``ResourceExhausted``."""
-    if places.locked():
+@contextmanager
+def _place(places: Slots) -> Iterator[None]:
+    """Nobody queues here; raises ``ResourceExhausted``."""
+    if not places.try_acquire():
         raise ResourceExhausted(
-            Reason.OVERLOAD, "as many inquiries as may be are being answered", retryable=True, next_step="ask again"
+            Reason.OVERLOAD,
+            "too many policy inquiries at once. Nothing was done for this one.",
+            retryable=True,
+            next_step="ask again",
+            retry_after_seconds=1.0,
         )
-    return places
+    try:
+        yield
+    finally:
+        places.release()

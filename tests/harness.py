@@ -36,6 +36,17 @@ SHORT_CLOCKS = {
     "approval_ttl_seconds": 60,
     "client_wait_seconds": 30,
 }
+ROOMY = {
+    "executions": 10_000,
+    "calls": 2048,
+    "calls_per_second": 1_000_000,
+    "request_bytes": 1 << 30,
+    "policy_questions": 1024,
+    "upstream_calls": 10_000,
+    "streams": 2048,
+    "records_per_minute": 100_000_000,
+}
+"""No share: a test is one agent with the whole daemon for itself, unless it is about shares."""
 
 
 def shipped(name: str) -> Any:
@@ -230,7 +241,7 @@ class Site:
                     "data_dir": str(self.data),
                     "listeners": listeners,
                     "clocks": SHORT_CLOCKS,
-                    "limits": {"free_space_mib": 16},
+                    "limits": {"free_space_mib": 16, "per_principal": ROOMY},
                     "policy": {"evaluate_timeout_seconds": 5.0},
                     "development": {"failpoints": True},
                 },

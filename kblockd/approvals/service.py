@@ -28,9 +28,12 @@ from kblockd.domain.records import RecordType
 from kblockd.evidence.keyring import KeyRing
 from kblockd.evidence.receipts import Signed, sign_approval
 from kblockd.evidence.statements import Approval, SignedBy
+from kblockd.ledger.listing import newest
 from kblockd.store.protocol import Append, Conflict, Payload, Row, Store
 
 MAX_PAGE = 200
+LIVE: Final = frozenset({"pending", "approved"})
+STATES: Final = LIVE | {"denied", "expired", "revoked", "used", "void"}
 _TRIES: Final = 3
 
 
@@ -44,6 +47,7 @@ class Approvals:
     clock: Clock
     ids: Ids
     on_decided: Callable[[str], None] = lambda execution_id: None
+    check_space: Callable[[], None] = lambda: None
 
     async def get(self, view: View, approval_id: str) -> ApprovalView:
         """Raises ``NotFound`` for one that does not exist or that the caller may not see."""
@@ -55,23 +59,19 @@ class Approvals:
     ) -> tuple[list[ApprovalView], str]:
         """Newest first; ``page_token`` is the last approval id of the page before."""
         size = min(page_size or 50, MAX_PAGE)
-        found: list[ApprovalView] = []
-        after = rows.approval(page_token) if page_token else None
-        if after is not None and await self.store.get(after) is None:
+        if page_token and await self.store.get(rows.approval(page_token)) is None:
             raise InvalidArgument.field("page_token", "was never a next_page_token of this list")
-        while True:
-            scanned = await self.store.scan(("approval",), after=after, limit=256, reverse=True)
-            for key, _, row in scanned:
-                after = key
-                if not view.shows(row["tenant"], row["agent"]):
-                    continue
-                if states and state_at(row, self.clock.now()) not in states:
-                    continue
-                found.append(await self._shown(row))
+        looked = {*states, *LIVE} if "expired" in states else set(states)  # what has lapsed is still in its list
+        found: list[ApprovalView] = []
+        async for approval_id in newest(self.store, "approval", view, looked, STATES, page_token):
+            stored = await self.store.get(rows.approval(approval_id))
+            if stored is None or not view.shows(stored[1]["tenant"], stored[1]["agent"]):
+                continue
+            if not states or state_at(stored[1], self.clock.now()) in states:
+                found.append(await self._shown(stored[1]))
                 if len(found) == size:
-                    return found, str(key[1])
-            if len(scanned) < 256:
-                return found, ""
+                    return found, approval_id
+        return found, ""
 
     async def decide(
         self,
@@ -86,10 +86,13 @@ class Approvals:
     ) -> tuple[ApprovalView, bytes]:
         """Signs and records one approver's decision; durable when it returns.
 
-        Raises ``InvalidArgument``, ``NotFound``, ``PermissionDenied``, ``FailedPrecondition``, ``Aborted``.
+        Raises ``InvalidArgument``, ``NotFound``, ``PermissionDenied``, ``FailedPrecondition``, ``Aborted``, and what
+        ``check_space`` raises.
         """
         if verdict not in ("approve", "deny"):
             raise InvalidArgument.field("verdict", "must be VERDICT_APPROVE or VERDICT_DENY")
+        if verdict == "approve":
+            self.check_space()  # a denial and a revocation end something
         checks.check_reason(reason, required=False)
         found = await asked(self.store, principal, view, approval_id)
         checks.check_shown(found.row, action_sha256, presented_sha256)

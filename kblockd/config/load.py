@@ -10,11 +10,11 @@ from typing import Any
 from kblockd.config import clocks, crosscheck, opa, sources, verification
 from kblockd.config.configuration import Configuration, Listener, Loopback, PolicySettings, TelemetrySettings
 from kblockd.config.fault import ConfigurationError, ConfigurationFault
-from kblockd.config.model import DaemonFile
+from kblockd.config.model import DaemonFile, LimitsSection
 from kblockd.config.sources import SettingsModel, Source, beside
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
-from kblockd.domain.settings import Clocks, Limits
+from kblockd.domain.settings import Clocks, Limits, Shares
 from kblockd.upstream.model import UpstreamConfig
 
 
@@ -103,7 +103,7 @@ def _configuration(
         listeners=tuple(Listener(beside(file, e.unix), int(e.mode, 8), e.principal) for e in model.listeners),
         insecure_loopback=Loopback(loopback.address, loopback.principal) if loopback else None,
         clocks=Clocks(**model.clocks.model_dump()),
-        limits=Limits(**model.limits.model_dump()),
+        limits=_limits(model.limits),
         telemetry=TelemetrySettings(telemetry.otlp, telemetry.sample_ratio, frozenset(telemetry.trust_parent_sampling)),
         unpinned_tools=model.development.unpinned_tools,
         failpoints=model.development.failpoints,
@@ -111,6 +111,11 @@ def _configuration(
         upstreams=MappingProxyType(upstreams),
         warnings=tuple(_warnings(model, upstreams)),
     )
+
+
+def _limits(section: LimitsSection) -> Limits:
+    shares = Shares(**section.per_principal.model_dump())
+    return Limits(**section.model_dump(exclude={"per_principal"}), per_principal=shares)
 
 
 def _warnings(model: DaemonFile, upstreams: dict[str, UpstreamConfig]) -> Iterator[str]:

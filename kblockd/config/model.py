@@ -142,6 +142,19 @@ class ClocksSection(Part):
     client_wait_seconds: Seconds
 
 
+class SharesSection(Part):
+    """``kblockd.domain.settings.Shares`` as written. A request must fit into its principal's share of bytes."""
+
+    executions: Annotated[int, Field(ge=1, le=10_000)]
+    calls: Annotated[int, Field(ge=1, le=2048)]
+    calls_per_second: Annotated[int, Field(ge=1, le=1_000_000)]
+    request_bytes: Annotated[int, Field(ge=4_194_304, le=1_073_741_824)]
+    policy_questions: Annotated[int, Field(ge=1, le=1024)]
+    upstream_calls: Annotated[int, Field(ge=1, le=10_000)]
+    streams: Annotated[int, Field(ge=1, le=2048)]
+    records_per_minute: Annotated[int, Field(ge=60, le=100_000_000)]
+
+
 class LimitsSection(Part):
     """``kblockd.domain.settings.Limits`` as written."""
 
@@ -150,6 +163,7 @@ class LimitsSection(Part):
     arguments_bytes: Annotated[int, Field(ge=1, le=1_048_576)]
     response_bytes: Annotated[int, Field(ge=1024, le=1_048_576)]
     free_space_mib: Annotated[int, Field(ge=1, le=1_048_576)]
+    per_principal: SharesSection
 
 
 class TelemetrySection(Part):

@@ -15,6 +15,7 @@ from typing import Any, Final
 from kblockd.domain import rows
 from kblockd.domain.fold_approvals import APPROVALS
 from kblockd.domain.fold_configuration import CONFIGURATION
+from kblockd.domain.listing import lists
 from kblockd.domain.moves import check, counted, existing, given_up, moved, taken, touched
 from kblockd.domain.records import Record, RecordType, read
 from kblockd.domain.rows import Changes, Key, Read, Row
@@ -27,7 +28,8 @@ def fold(read_row: Read, index: int, leaf: bytes) -> Changes:
     if record.type in WITHOUT_ROWS:
         return []
     try:
-        return RULES[record.type](read_row, index, record)
+        changes = RULES[record.type](read_row, index, record)
+        return [*changes, *lists(read_row, index, changes)]
     except KeyError as missing:
         raise ValueError(f"{record.type} lacks {missing}") from None
 

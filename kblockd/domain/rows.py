@@ -52,6 +52,21 @@ def approval(approval_id: str) -> Key:
     return ("approval", approval_id)
 
 
+def listed_execution(tenant: str, agent: str, state: str, execution_id: str) -> Key:
+    """The execution in the list of its agent and state."""
+    return ("listed_execution", tenant, agent, state, execution_id)
+
+
+def listed_approval(tenant: str, agent: str, state: str, approval_id: str) -> Key:
+    """The approval in the list of its agent and state."""
+    return ("listed_approval", tenant, agent, state, approval_id)
+
+
+def agent(tenant: str, agent: str) -> Key:
+    """Present once the agent has had an execution: whose lists there are."""
+    return ("agent", tenant, agent)
+
+
 def policy_input(execution_id: str, digest: str) -> Key:
     """What is kept of the input of a policy question; one about no execution has a scope of its own."""
     return payload(execution_id or "policy_inputs", digest)

@@ -30,11 +30,34 @@ class Clocks:
 
 
 @dataclass(frozen=True, slots=True)
+class Shares:
+    """What one principal may have at a time, so that the others do not notice (AGT-03 to AGT-07).
+
+    ``executions`` run at once; ``calls`` are in flight, waiting ones included; ``calls_per_second`` are begun, and the
+    next ones wait; ``request_bytes`` are those of all requests in flight; ``policy_questions`` are with the engine at
+    once, the next ones wait; ``upstream_calls`` are under way at one upstream, the next ones wait; ``streams`` are
+    watches, lists and ledger reads at once; ``records_per_minute`` is how fast the ledger may grow, in bursts of as
+    many.
+    """
+
+    executions: int = 32
+    calls: int = 128
+    calls_per_second: int = 100
+    request_bytes: int = 8_388_608
+    policy_questions: int = 4
+    upstream_calls: int = 8
+    streams: int = 64
+    records_per_minute: int = 6000
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on what one daemon takes on. ``executions`` counts those that execute at once."""
+    """Bounds on what one daemon takes on. ``executions`` counts those that execute at once; ``per_principal`` is each
+    principal's share."""
 
     executions: int = 64
     pending_approvals_per_agent: int = 20
     arguments_bytes: int = 1_048_576
     response_bytes: int = 1_048_576
     free_space_mib: int = 512
+    per_principal: Shares = Shares()

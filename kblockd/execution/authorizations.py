@@ -24,9 +24,11 @@ _log = logging.getLogger(__name__)
 
 async def record(
     parts: Parts, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
-) -> None:
-    """Ordered when it returns. One that cannot be written decides nothing: what the call goes on to do needs the same
-    store."""
+) -> bool:
+    """Ordered when it returns True. One that cannot be written decides nothing: what the call goes on to do needs the
+    same store. While the disk is short it is not written, and so must not be remembered: False."""
+    if not parts.capacity.has_space():
+        return False
     answer = entrypoints.authz(decision.result)
     decided, kept = Asked(document, decision, tuple(entrypoints.codes(answer.reasons))).on_record(parts, "")
     body = {
@@ -42,3 +44,6 @@ async def record(
         await parts.store.commit([], [Append(leaf)], kept)
     except StoreFailed:
         _log.warning("a decision on who may call %s could not be recorded", method)
+        return False
+    parts.admission.recorded(1)
+    return True

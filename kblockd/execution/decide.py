@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from kblockd.approvals.presentation import Subject, present, presented_sha256
 from kblockd.domain import keys, rows
@@ -38,6 +39,9 @@ from kblockd.policy.engine import Decision, PolicyFailure
 from kblockd.policy.entrypoints import ALLOWING, Effect
 from kblockd.store.protocol import Absent, AtMost, Condition, Conflict, Payload, Ticket
 from kblockd.upstream.catalog import Upstream
+
+KEPT_CONDITIONS: Final = 4096
+"""Bytes of pre- and postconditions that are kept of a denied call."""
 
 
 @value_type(frozen=True, slots=True)
@@ -225,6 +229,7 @@ async def _propose(
     effect: Effect,
     described_at: dt.datetime,
 ) -> Decided | Existing:
+    parts.capacity.check_space()
     journal = Journal(action.execution_id, action.tenant, admitted.trace)
     entries, payloads = _proposal(parts, admitted, action, salt, asked, effect)
     conditions: list[Condition] = [
@@ -287,10 +292,20 @@ async def _lost(parts: Parts, admitted: Admitted, conflict: Conflict) -> Existin
     ) from None
 
 
+def _needed(envelope: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the envelope of a denied call: nothing will run by it, so large conditions are not kept (AGT-06). Its decision
+    can then not be replayed by ``policy diff``, which says so: the input's digest is on record."""
+    names = ("preconditions", "postconditions")
+    if sum(len(canonical(envelope[name])) for name in names) <= KEPT_CONDITIONS:
+        return dict(envelope)
+    return {**envelope, **{name: {} for name in names}}
+
+
 def _proposal(
     parts: Parts, admitted: Admitted, action: Action, salt: str, asked: Asked, effect: Effect
 ) -> tuple[list[Entry], list[Payload]]:
-    call = canonical({"v": "kblockd.stored-call/1", "envelope": action.envelope, "args": action.args, "salt": salt})
+    envelope = _needed(action.envelope) if effect.effect == "deny" else action.envelope
+    call = canonical({"v": "kblockd.stored-call/1", "envelope": envelope, "args": action.args, "salt": salt})
     call_sha256 = sha256_hex(call)
     why_sha256, why = payload(parts, action.execution_id, "reasons", questions.messages(effect.reasons))
     decided, asked_about = asked.on_record(parts, action.execution_id)

@@ -51,6 +51,10 @@ def _read_tools(contract: ActionContract) -> set[str]:
 
 
 async def _described(parts: Parts, upstream: str, tool: str) -> Described:
+    return await parts.describing.join((upstream, tool), lambda: _asked(parts, upstream, tool))
+
+
+async def _asked(parts: Parts, upstream: str, tool: str) -> Described:
     at = parts.clock.now()
     try:
         deadline = parts.clock.monotonic() + DESCRIBE_SECONDS

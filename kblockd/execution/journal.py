@@ -86,6 +86,7 @@ class Journal:
         drawn = self.drawn(parts, stage, entries, at)
         appends = [Append(entry.leaf, entry.aux) for entry in drawn]
         ticket = await parts.store.commit([held, *conditions], appends, payloads, label=stage.label)
+        parts.admission.recorded(len(appends), sum(len(payload.data) for payload in payloads))
         self.written.add(ticket.first_index, drawn, payloads)
         self.version = ticket.first_index + max(i for i, e in enumerate(entries) if e.type is not RecordType.RECEIPT)
         parts.changes.notify(self.execution_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kblockd.admission import Admission
 from kblockd.domain.clock import Clock
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.failpoints import Failpoints
@@ -14,6 +15,8 @@ from kblockd.domain.settings import Clocks, Limits
 from kblockd.evidence.keyring import KeyRing
 from kblockd.execution.capacity import Capacity
 from kblockd.execution.changes import Changes
+from kblockd.execution.counting import RefusalCounts
+from kblockd.execution.flights import Flights
 from kblockd.execution.late import LateOutcomes
 from kblockd.execution.leases import Leases
 from kblockd.ledger.ledger import Ledger
@@ -53,5 +56,8 @@ class Parts:
     limits: Limits
     instance: Instance
     capacity: Capacity
+    admission: Admission
+    describing: Flights
+    refused: RefusalCounts
     unpinned_tools: bool = False
     keep_inputs: bool = True  # of policy questions, beside their records

@@ -25,12 +25,14 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.replay import Existing
 from kblockd.execution.resolve import resolve
 from kblockd.execution.supervisor import Handle, Supervisor, store_failed
+from kblockd.ledger.listing import newest
 from kblockd.policy.engine import Decision
 from kblockd.policy.inputs import METHOD
 from kblockd.store.protocol import Payload, Row, StoreFailed
 from kblockd.telemetry.recorder import Trace
 
 MAX_PAGE = 200
+STATES = frozenset(str(state) for state in State)
 _WATCH_SECONDS = 5.0
 _REFUSED_ON_RECORD = frozenset(
     {
@@ -109,24 +111,17 @@ class Executions:
     ) -> tuple[builtins.list[Outcome], str]:
         """Newest first; ``page_token`` is the last execution id of the page before."""
         size = min(page_size or 50, MAX_PAGE)
-        found: list[Outcome] = []
-        after = rows.execution(page_token) if page_token else None
-        if after is not None and await self._parts.store.get(after) is None:
+        if page_token and await self._parts.store.get(rows.execution(page_token)) is None:
             raise InvalidArgument.field("page_token", "was never a next_page_token of this list")
-        while True:
-            scanned = await self._parts.store.scan(("execution",), after=after, limit=256, reverse=True)
-            for key, _, row in scanned:
-                after = key
-                if not view.shows(row["tenant"], row["agent"]):
-                    continue
-                if row["state"] in WAITING:  # what has lapsed is not listed as if it could still run (APR-10)
-                    _, row = await expire_if_due(self._parts, row["id"])
-                if not states or row["state"] in states:
-                    found.append(await answers.outcome(self._parts, row, brief=True))
-                    if len(found) == size:
-                        return found, str(key[1])
-            if len(scanned) < 256:
-                return found, ""
+        looked = {*states, *WAITING} if State.EXPIRED in states else set(states)  # what has lapsed is still in its list
+        found: list[Outcome] = []
+        async for execution_id in newest(self._parts.store, "execution", view, looked, STATES, page_token):
+            row = await self._shown(view, execution_id)
+            if row is not None and (not states or row["state"] in states):
+                found.append(await answers.outcome(self._parts, row, brief=True))
+                if len(found) == size:
+                    return found, execution_id
+        return found, ""
 
     async def watch(self, view: View, execution_id: str, after_index: int | None) -> AsyncIterator[StageEvent]:
         """One event for each durable record after ``after_index``; ends when the execution is closed, not when held."""
@@ -170,9 +165,9 @@ class Executions:
 
     async def authorized(
         self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
-    ) -> None:
-        """An answer of stage 0 on record, whatever it is."""
-        await authorizations.record(self._parts, principal, method, document, decision)
+    ) -> bool:
+        """An answer of stage 0 on record, whatever it is; False when it could not be written."""
+        return await authorizations.record(self._parts, principal, method, document, decision)
 
     async def _to_run(self, execution_id: str, envelope: Envelope, trace: Trace) -> Run | None:
         """The identical call once more: the run that its approval allows, or None when there is only to wait or read.
@@ -202,6 +197,15 @@ class Executions:
         if found is None:
             raise NotFound(Reason.NOT_FOUND, f"there is no execution {execution_id[:80]!r} that you may see")
         return await answers.outcome(self._parts, found[1], replayed=replayed, own=own)
+
+    async def _shown(self, view: View, execution_id: str) -> Row | None:
+        """What has lapsed is not listed as if it could still run (APR-10)."""
+        found = await self._parts.store.get(rows.execution(execution_id))
+        if found is None or not view.shows(found[1]["tenant"], found[1]["agent"]):
+            return None
+        if found[1]["state"] in WAITING:
+            found = await expire_if_due(self._parts, execution_id)
+        return found[1]
 
     async def _visible(self, view: View, execution_id: str) -> Row:
         found = await self._parts.store.get(rows.execution(execution_id)) if execution_id else None

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from kblockd.admission import on_behalf_of
 from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import Internal, KblockError, Reason, Unavailable
@@ -92,7 +93,7 @@ class Supervisor:
         if (running := self._running.get(run.action.execution_id)) is not None:
             return running
         self.check_serving()
-        self._parts.capacity.check()
+        self._parts.capacity.check_place()
         return self._spawn(run.action.execution_id, run.journal, pipeline.run(self._parts, run))
 
     async def take_up(self, execution_id: str) -> None:
@@ -103,7 +104,8 @@ class Supervisor:
         if found is None or found[1]["state"] != State.EXECUTING or execution_id in self._running:
             return
         journal, row = found
-        self._spawn(execution_id, journal, resume(self._parts, journal, row))
+        with on_behalf_of(row["agent"]):
+            self._spawn(execution_id, journal, resume(self._parts, journal, row))
 
     async def stop(self, grace_seconds: float) -> int:
         """Lets runs end for ``grace_seconds``; what is left is resumed by the next start. Returns their number."""
@@ -119,14 +121,15 @@ class Supervisor:
         return len(left)
 
     def _spawn(self, execution_id: str, journal: Journal, work: Coroutine[Any, Any, Any]) -> Handle:
-        task = asyncio.create_task(self._supervise(execution_id, journal, work), name=execution_id)
+        who = self._parts.admission.begun()
+        task = asyncio.create_task(self._supervise(execution_id, journal, work, who), name=execution_id)
         handle = Handle(execution_id, journal, task)
         self._running[execution_id] = handle
         self._parts.capacity.running = len(self._running)
         return handle
 
     async def _supervise(
-        self, execution_id: str, journal: Journal, work: Coroutine[Any, Any, Any]
+        self, execution_id: str, journal: Journal, work: Coroutine[Any, Any, Any], who: str
     ) -> KblockError | None:
         parts = self._parts
         try:
@@ -137,6 +140,7 @@ class Supervisor:
         finally:
             parts.leases.drop(execution_id)
             self._running.pop(execution_id, None)
+            parts.admission.ended(who)
             parts.capacity.running = len(self._running)
             parts.changes.notify(execution_id)
             if parts.late.waiting(execution_id):

@@ -12,7 +12,9 @@ from kblockd.rpc.interceptors import Calls
 def handler(service: object, descriptor: ServiceDescriptor, calls: Calls) -> grpc.GenericRpcHandler:
     """Every RPC of the service, surrounded by ``calls``; raises AttributeError when one is not implemented.
 
-    Requests are parsed by ``calls``, not by gRPC, so that bytes that do not parse are the caller's fault.
+    Requests are parsed by ``calls``, not by gRPC, so that bytes that do not parse are the caller's fault. They are
+    read by it as well: on the wire a method with one request is the same as one with a stream of them, and only the
+    latter's handler runs before the request has been received.
     """
     methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
     for method in descriptor.methods:
@@ -20,7 +22,7 @@ def handler(service: object, descriptor: ServiceDescriptor, calls: Calls) -> grp
         act = getattr(service, method.name)
         path = f"/{descriptor.full_name}/{method.name}"
         if method.server_streaming:
-            methods[method.name] = grpc.unary_stream_rpc_method_handler(calls.stream(path, request_type, act))
+            methods[method.name] = grpc.stream_stream_rpc_method_handler(calls.stream(path, request_type, act))
         else:
-            methods[method.name] = grpc.unary_unary_rpc_method_handler(calls.unary(path, request_type, act))
+            methods[method.name] = grpc.stream_unary_rpc_method_handler(calls.unary(path, request_type, act))
     return grpc.method_handlers_generic_handler(descriptor.full_name, methods)

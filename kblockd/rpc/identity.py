@@ -70,8 +70,8 @@ class OnRecord(Protocol):
 
     async def authorized(
         self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
-    ) -> None:
-        """Records authz.decided."""
+    ) -> bool:
+        """Records authz.decided; False when it could not."""
         ...
 
     async def refused(self, principal: Principal, method: str, error: KblockError) -> None:
@@ -126,8 +126,10 @@ class Authorizer:
             decision = await self._engine.evaluate(AUTHZ, document)
         except PolicyFailure as failure:
             raise policy_unavailable(failure) from failure
-        await self._record.authorized(principal, method, document, decision)
+        on_record = await self._record.authorized(principal, method, document, decision)
         answer = authz(decision.result)
+        if not on_record:
+            return answer
         self._remembered[(principal, method, decision.revision)] = answer
         while len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)

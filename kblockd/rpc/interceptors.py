@@ -1,22 +1,24 @@
-"""What surrounds every call: parse, authorise, call, translate errors, and never leave a caller hanging.
+"""What surrounds every call: admit, read, authorise, parse, call, translate errors, and never leave a caller hanging.
 
-A handler that raises CancelledError without its RPC being cancelled would leave the client waiting for ever
-(RPC-02); here it becomes a status. At the stop, streams and waiting calls end with a status as well (LED-13); what
-they waited for belongs to the daemon and goes on.
+A call is admitted before its request is read from the wire, so one that is over its principal's share costs neither
+memory nor parsing (AGT-03, AGT-05). A handler that raises CancelledError without its RPC being cancelled would leave
+the client waiting for ever (RPC-02); here it becomes a status. At the stop, streams and waiting calls end with a status
+as well (LED-13); what they waited for belongs to the daemon and goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
-from kblockd.domain.errors import InvalidArgument, KblockError, Reason, Unavailable
+from kblockd.admission import Admission, on_behalf_of
+from kblockd.domain.errors import InvalidArgument, KblockError, Reason, ResourceExhausted, Unavailable
 from kblockd.domain.ids import Ids
 from kblockd.domain.principal import Principal
 from kblockd.rpc.convert import refuse_unknown
@@ -27,10 +29,15 @@ from kblockd.telemetry.tracing import Tracing
 Context = aio.ServicerContext[Any, Any]
 Act = Callable[[Caller, Any], Awaitable[Message]]
 Stream = Callable[[Caller, Any], AsyncIterator[Message]]
-Behaviour = Callable[[bytes, Context], Awaitable[bytes]]
-StreamBehaviour = Callable[[bytes, Context], Awaitable[None]]
+Behaviour = Callable[[object, Context], Awaitable[bytes]]
+StreamBehaviour = Callable[[object, Context], Awaitable[None]]
 
 RETRY_AFTER_STOP: Final = 1.0
+READ_SECONDS: Final = 10.0
+"""For one request to arrive once its turn has come: a client that stops in the middle keeps its principal's others
+waiting that long."""
+LISTS: Final = frozenset({"List", "Read"})
+"""Methods that go through many rows: they count as streams."""
 
 
 class InFlight:
@@ -87,14 +94,17 @@ class Calls:
     tracing: Tracing
     ids: Ids
     in_flight: InFlight
+    admission: Admission
 
     def unary(self, method: str, request_type: type[Message], act: Act) -> Behaviour:
-        """Bytes in, bytes out."""
+        """One request in, bytes out."""
+        lists = method.rpartition("/")[2] in LISTS
 
-        async def behaviour(data: bytes, context: Context) -> bytes:
+        async def behaviour(_: object, context: Context) -> bytes:
             try:
-                with self.in_flight.entered(stream=False):
-                    caller, request = await self._enter(method, request_type, data, context)
+                with ExitStack() as held:
+                    await self._admit(held, stream=False, lists=lists)
+                    caller, request = await self._enter(held, method, request_type, context)
                     return (await act(caller, request)).SerializeToString()
             except (Exception, asyncio.CancelledError) as error:
                 await self._abort(error, context)
@@ -103,21 +113,36 @@ class Calls:
         return behaviour
 
     def stream(self, method: str, request_type: type[Message], act: Stream) -> StreamBehaviour:
-        """Bytes in, a stream of bytes out; the source is closed however the call ends (LED-14)."""
+        """One request in, a stream of bytes out; the source is closed however the call ends (LED-14)."""
 
-        async def behaviour(data: bytes, context: Context) -> None:
+        async def behaviour(_: object, context: Context) -> None:
             try:
-                with self.in_flight.entered(stream=True):
-                    caller, request = await self._enter(method, request_type, data, context)
+                with ExitStack() as held:
+                    await self._admit(held, stream=True, lists=True)
+                    caller, request = await self._enter(held, method, request_type, context)
                     await _pump(act(caller, request), context)
             except (Exception, asyncio.CancelledError) as error:
                 await self._abort(error, context)
 
         return behaviour
 
+    async def _admit(self, held: ExitStack, *, stream: bool, lists: bool) -> None:
+        """In its turn; raises ``ResourceExhausted`` when the principal has used up its share. ``held`` gives back what
+        it took."""
+        held.enter_context(self.in_flight.entered(stream=stream))
+        held.enter_context(on_behalf_of(self.principal.id))
+        try:
+            held.enter_context(self.admission.stream() if lists else self.admission.call())
+        except ResourceExhausted:
+            await self.admission.hold_back()
+            raise
+        await self.admission.turn()
+
     async def _enter(
-        self, method: str, request_type: type[Message], data: bytes, context: Context
+        self, held: ExitStack, method: str, request_type: type[Message], context: Context
     ) -> tuple[Caller, Message]:
+        data = await self._read(held, context)
+        await self.admission.turn_of(len(data))
         trace = self.tracing.begin(_metadata(context))
         self.tracing.admit(trace, self.principal.id)
         try:
@@ -127,6 +152,19 @@ class Calls:
             self.tracing.finish(trace)
             raise
         return Caller(self.principal, view, trace), _parse(request_type, data)
+
+    async def _read(self, held: ExitStack, context: Context) -> bytes:
+        """The one request of the call, in turn with the principal's others. One that finds no room keeps the next from
+        being read until it is refused: what is not read is not held."""
+        async with self.admission.reading:
+            data = await _received(context)
+            try:
+                held.enter_context(self.admission.holding(len(data)))
+            except ResourceExhausted:
+                del data
+                await self.admission.hold_back()
+                raise
+            return data
 
     async def _abort(self, error: BaseException, context: Context) -> None:
         """Ends the call with a status; a call that its client gave up stays cancelled."""
@@ -150,6 +188,17 @@ def shutting_down() -> Unavailable:
         next_step="repeat the identical call, with the same caller key, when the daemon is back",
         retry_after_seconds=RETRY_AFTER_STOP,
     )
+
+
+async def _received(context: Context) -> bytes:
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            data = await context.read()
+    except TimeoutError:
+        raise InvalidArgument.field("request", f"did not arrive within {READ_SECONDS:g} s") from None
+    if not isinstance(data, bytes):
+        raise InvalidArgument.field("request", "is missing")
+    return data
 
 
 def _parse(request_type: type[Message], data: bytes) -> Message:

@@ -23,6 +23,7 @@ from kblockd._proto.kblock.v1 import (
     ledger_service_pb2,
     policy_service_pb2,
 )
+from kblockd.admission import Admission
 from kblockd.domain import canonical
 from kblockd.domain.clock import Clock
 from kblockd.domain.ids import Ids
@@ -42,12 +43,16 @@ from kblockd.telemetry.tracing import Tracing
 MAX_REQUEST: Final = 4 << 20
 MAX_CONCURRENT: Final = 2048  # calls a listener, waiting ones included; more get RESOURCE_EXHAUSTED from gRPC
 MAX_CONNECTIONS: Final = 256  # a listener: one that opens more must not take the descriptors of all the others
+UNREAD: Final = 65_536  # bytes of a request that gRPC takes before the call is admitted and the request read
 END_SECONDS: Final = 2.0  # for calls that were told to end to do so, before gRPC cuts them
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_REQUEST),
     ("grpc.max_send_message_length", MAX_ANSWER),
     ("grpc.so_reuseport", 0),
     ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+    # Of what nobody has read yet, gRPC would take megabytes a call from a quick sender, as all on a Unix socket are.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", UNREAD),
 )
 _log = logging.getLogger(__name__)
 
@@ -88,6 +93,7 @@ class RpcServer:
         tracing: Tracing,
         *,
         policies: Policies,
+        admission: Admission,
         max_arguments: int = canonical.MAX_BYTES,
     ) -> None:
         self._listeners = tuple(listeners)
@@ -101,6 +107,7 @@ class RpcServer:
         self._ids = ids
         self._tracing = tracing
         self._in_flight = InFlight()
+        self._admission = admission
         self._health = health.aio.HealthServicer()
         self._open: list[_Open] = []
 
@@ -174,7 +181,7 @@ class RpcServer:
 
     def _server(self, listener: Listener) -> aio.Server:
         server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT)
-        calls = Calls(listener.principal, self._authorizer, self._tracing, self._ids, self._in_flight)
+        calls = Calls(listener.principal, self._authorizer, self._tracing, self._ids, self._in_flight, self._admission)
         server.add_generic_rpc_handlers(tuple(handler(service, file, calls) for service, file in self._services))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [*(descriptor.full_name for descriptor in SERVICES), health.SERVICE_NAME, reflection.SERVICE_NAME]

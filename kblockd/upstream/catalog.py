@@ -10,6 +10,7 @@ import asyncio
 import importlib.metadata
 import logging
 import ssl
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +20,7 @@ from typing import Final
 import httpx2
 import pydantic
 
+from kblockd.admission import Slots
 from kblockd.upstream.adapter import API_VERSION, Adapter, AdapterContext, AdapterPlugin
 from kblockd.upstream.address_guard import AddressGuard, AddressRefused, Resolver, system_resolver
 from kblockd.upstream.breaker import CircuitBreaker
@@ -31,6 +33,7 @@ from kblockd.upstream.tls import make_context
 from kblockd.upstream.wrapper import GuardedAdapter, Limits, Raised, contained, result
 
 GROUP: Final = "kblockd.adapters"
+NO_SHARE: Final = sys.maxsize
 _CLOSE_SECONDS: Final = 5.0
 _log: Final = logging.getLogger(__name__)
 
@@ -142,6 +145,7 @@ async def open_upstreams(
     plugins: Mapping[str, AdapterPlugin],
     *,
     max_response_bytes: int,
+    share: int = NO_SHARE,
     late_seconds: float = 30.0,
     resolve: Resolver = system_resolver,
     clock: Callable[[], float] = time.monotonic,
@@ -149,13 +153,14 @@ async def open_upstreams(
 ) -> AsyncIterator[Upstreams]:
     """Opens every configured upstream and closes them in reverse; raises ``CatalogError``.
 
+    ``share``: calls that one principal may have under way at one upstream.
     ``elapsed`` counts while the machine sleeps, too: by it a connection is too old to carry another request.
     """
     limits = Limits(max_response_bytes, late_seconds=late_seconds)
     async with AsyncExitStack() as stack:
         found: dict[str, Upstream] = {}
         for name in sorted(configs):
-            upstream, adapter, guard = _open(name, configs[name], plugins, limits, resolve, clock, Kept(elapsed))
+            upstream, adapter, guard = _open(name, configs[name], plugins, limits, share, resolve, clock, Kept(elapsed))
             stack.callback(guard.close)
             stack.push_async_callback(_close, upstream, adapter)
             found[name] = upstream
@@ -188,6 +193,7 @@ def _open(
     config: UpstreamConfig,
     plugins: Mapping[str, AdapterPlugin],
     limits: Limits,
+    share: int,
     resolve: Resolver,
     clock: Callable[[], float],
     kept: Kept,
@@ -207,7 +213,7 @@ def _open(
     )
     adapter = _open_adapter(name, config, plugin, guard)
     breaker = CircuitBreaker(config.breaker, clock)
-    slots = asyncio.Semaphore(config.maximum_concurrent_calls)
+    slots = Slots(config.maximum_concurrent_calls, min(config.maximum_concurrent_calls, share))
 
     def identity(ref: str, other: str) -> GuardedAdapter:
         return GuardedAdapter(

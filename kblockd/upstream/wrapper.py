@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kblockd.admission import Slots
 from kblockd.domain import canonical
 from kblockd.upstream.adapter import Adapter, AdapterFault, Call, Outcome, Sent, ToolDescription
 from kblockd.upstream.credentials import Credential, CredentialFault
@@ -59,7 +60,7 @@ class GuardedAdapter:
         *,
         credential: Credential,
         other: Credential = _NO_CREDENTIAL,
-        slots: asyncio.Semaphore,
+        slots: asyncio.Semaphore | Slots,
         limits: Limits,
         observe: Callable[[Outcome], None] = _nobody,
         clock: Callable[[], float] = time.monotonic,

@@ -41,16 +41,16 @@ class Counterparts:
 
 
 @contextlib.contextmanager
-def running(module: str) -> Iterator[Server]:
-    """``python -m tests.bench.MODULE PORT_FILE``, ended afterwards; raises RuntimeError when it does not start."""
+def running(module: str, package: str = "tests.bench") -> Iterator[Server]:
+    """``python -m PACKAGE.MODULE PORT_FILE``, ended afterwards; raises RuntimeError when it does not start."""
     with tempfile.TemporaryDirectory(prefix="kb-") as folder:
         port_file = Path(folder) / "port"
-        process = subprocess.Popen([sys.executable, "-m", f"tests.bench.{module}", str(port_file)])
+        process = subprocess.Popen([sys.executable, "-m", f"{package}.{module}", str(port_file)])
         try:
             limit = time.monotonic() + _START_SECONDS
             while not port_file.exists() or not port_file.read_text():
                 if process.poll() is not None or time.monotonic() > limit:
-                    raise RuntimeError(f"tests.bench.{module} did not start")
+                    raise RuntimeError(f"{package}.{module} did not start")
                 time.sleep(0.02)
             yield Server(process.pid, int(port_file.read_text()))
         finally:

@@ -48,8 +48,8 @@ class Executions(Protocol):
 
     async def authorized(
         self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
-    ) -> None:
-        """Records authz.decided."""
+    ) -> bool:
+        """Records authz.decided; False when it could not."""
         ...
 
     async def refused(self, principal: Principal, method: str, error: KblockError) -> None:

@@ -90,7 +90,7 @@ class Struck:
             "runs": len(daemon.supervisor._running) + len(daemon.supervisor._tasks),
             "leases": len(parts.leases._held),
             "targets": len(parts.leases._targets),
-            "slots": upstream.config.maximum_concurrent_calls - upstream.write._slots._value,
+            "slots": upstream.write._slots.taken,
             "adapter calls": len(upstream.write._running) + len(upstream.read._running),
             "questions": len(serving._open) + len(serving._queue) + sum(len(lane._given) for lane in serving._lanes),
             "shared questions": len(daemon.rpc._authorizer._asking),

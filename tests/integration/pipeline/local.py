@@ -22,6 +22,7 @@ from kblockd.client.answers import Answer, ApprovalPending
 from kblockd.client.calls import Call
 from kblockd.daemon import Daemon, load_checked, open_daemon
 from kblockd.domain.clock import parse_rfc3339
+from kblockd.execution import refusals
 from tests.harness import Site, approve, refund_contract
 from tests.upstreams.payments import PaymentsServer
 
@@ -273,8 +274,10 @@ def _depends_on_others(record: dict[str, Any]) -> bool:
 
 
 def size(site: LocalSite) -> int:
-    """Records in the ledger, once what rides along with an earlier answer has been written."""
+    """Records in the ledger, once what rides along with an earlier answer has been written; and the minute of whatever
+    was refused before has ended, so that the next refusal is the first of its kind."""
     assert site.daemon is not None
+    site.run(refusals.write_counts(site.daemon.parts))
     before, now = -1, site.daemon.parts.store.size()
     while now != before:
         time.sleep(0.1)

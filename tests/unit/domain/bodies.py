@@ -74,6 +74,8 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
         **dict.fromkeys(("principal", "method", "refers_to"), NAME),
         "reason": CODE,
         "message_sha256": DIGEST,
+        "count": NUMBER,  # of those that were counted, with the times of the first and the last of them
+        **dict.fromkeys(("since", "until"), TIME),
     },
     RecordType.REJECTED: _DENIAL,
     RecordType.EXPIRED: _DENIAL,
@@ -147,7 +149,7 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
 }
 """Every field of every record that is written today, and what it may hold."""
 
-OPTIONAL = frozenset({"stages", "refused", "toIndex", "refers_to", "message_sha256"})
+OPTIONAL = frozenset({"stages", "refused", "toIndex", "refers_to", "message_sha256", "count", "since", "until"})
 OF_A_DECISION = {None: (), 3: (*_DECISION, *_REFUSED_EFFECT), 8: tuple(_DECISION)}
 """By the stage of a refusal: what the decision leaves in it."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kblockd.domain.contract import parse
-from kblockd.execution.decide import _effect
+from kblockd.execution.decide import KEPT_CONDITIONS, _effect, _needed
 from kblockd.policy.entrypoints import Effect, PolicyReason
 from tests.harness import refund_contract
 
@@ -55,3 +55,12 @@ def test_an_allowance_that_counts_approvals_asks_for_them(word: str) -> None:
 def test_an_approval_by_nobody_is_an_approval_by_one() -> None:
     """require_approval with a count of zero would be an allowance by another name."""
     assert settled({}, Effect("require_approval", 0, (), "", WHY)).count == 1
+
+
+def test_agt_06_large_conditions_of_a_denied_call_are_not_kept() -> None:
+    """Small ones are, so that its decision can be replayed."""
+    small = {"operation": "o", "preconditions": {"a": 1}, "postconditions": {}}
+    assert _needed(small) == small
+    for name in ("preconditions", "postconditions"):
+        large = {**small, name: {"k": "x" * KEPT_CONDITIONS}}
+        assert _needed(large) == {"operation": "o", "preconditions": {}, "postconditions": {}}

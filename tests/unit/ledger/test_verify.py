@@ -223,10 +223,11 @@ def test_rows_are_folded_again_from_the_records_that_they_list(folder: Path) -> 
 @pytest.fixture
 async def open_executions(folder: Path) -> Path:
     """Two executions that are still open, one with an approval that is pending."""
-    store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0, inspect=start.inspect(fold))
+    store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0)
     for n in (10, 11):
         await store.commit([], [record(put(("execution", f"e{n}"), state="open"), put(("open", f"e{n}")))])
     await store.commit([], [record(put(("approval", "a1"), state="pending"))])
+    await store.commit([], [record(put(("agent", "acme", "a")))])  # a store with executions has lists of them
     ticket = await store.commit([], [record(put(("approval", "a2"), state="denied"))])
     await ticket.durable()
     await store.close()

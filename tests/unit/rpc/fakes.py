@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from kblockd.admission import Admission
 from kblockd.domain import records
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import FailedPrecondition, KblockError, NotFound, Reason
 from kblockd.domain.outcome import ApprovalView, CallStatus, Finding, Outcome, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
+from kblockd.domain.settings import Shares
 from kblockd.ledger.checkpoint import TreeHead
 from kblockd.ledger.ledger import Entry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
@@ -196,8 +198,9 @@ class FakeExecutions:
 
     async def authorized(
         self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
-    ) -> None:
+    ) -> bool:
         self.authorizations.append((principal.id, method, document, decision))
+        return True
 
     async def refused(self, principal: Principal, method: str, error: KblockError) -> None:
         self.refusals.append((principal.id, method, error))
@@ -318,6 +321,7 @@ class Daemon:
     approvals: FakeApprovals = field(default_factory=FakeApprovals)
     ledger: FakeLedger = field(default_factory=FakeLedger)
     engine: FakeEngine = field(default_factory=FakeEngine)
+    shares: Shares = Shares(calls=2048, calls_per_second=1_000_000, streams=2048)  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         ids = FakeIds()
@@ -327,7 +331,7 @@ class Daemon:
         tracing = Tracing(Sampling(0), NullExport(), ids)
         self.server = RpcServer(
             listeners, self.executions, self.approvals, self.ledger, self.engine, FakeClock(), ids, tracing,
-            policies=FakePolicies(self.engine),
+            policies=FakePolicies(self.engine), admission=Admission(self.shares, FakeClock()),
         )  # fmt: skip
 
     def target(self, name: str = "agent") -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kblockd.admission import on_behalf_of
 from kblockd.config import PolicySettings
 from kblockd.domain.errors import FailedPrecondition, Reason, ResourceExhausted
 from kblockd.inquiries import EVALUATIONS, Inquiries
@@ -40,12 +41,18 @@ def inquiries(engine: Any) -> Inquiries:
 
 
 async def test_inquiries_do_not_crowd_what_decides() -> None:
-    """One more than may be asked is refused at once and may be repeated; the others are answered."""
+    """One more than may be asked is refused at once and may be repeated; the others are answered. One principal has
+    half of the places (AGT-03)."""
     engine = Slow()
     asked = inquiries(engine)
-    running = [asyncio.ensure_future(asked.evaluate(DECISION, {})) for _ in range(EVALUATIONS)]
-    await asyncio.sleep(0)
-    with pytest.raises(ResourceExhausted) as refused:
+    running = []
+    for who in ("local:operator", "local:auditor"):
+        with on_behalf_of(who):
+            running += [asyncio.ensure_future(asked.evaluate(DECISION, {})) for _ in range(EVALUATIONS // 2)]
+            await asyncio.sleep(0)
+            with pytest.raises(ResourceExhausted):
+                await asked.evaluate(DECISION, {})
+    with on_behalf_of("local:third"), pytest.raises(ResourceExhausted) as refused:
         await asked.evaluate(DECISION, {})
     assert (refused.value.reason, refused.value.retryable) == (Reason.OVERLOAD, True)
     engine.let.set()

@@ -1,0 +1,115 @@
+"""Places that principals share: a semaphore in which nobody waits behind another principal's queue.
+
+One principal has at most ``share`` places; what it wants beyond waits in its own queue, in order of arrival. A place
+that comes free goes to the principals in turn, not to whoever has queued most (AGT-03, AGT-04).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from types import TracebackType
+
+from kblockd.admission.who import principal
+
+_Waiters = deque[asyncio.Future[None]]
+
+
+class Slots:
+    """``total`` places, None for any number. Belongs to one loop. ``async with slots`` takes one and gives it back.
+
+    Whose place it is follows from ``principal()``, at ``acquire`` and at ``release`` alike: give a place back in the
+    context in which it was taken (callbacks of a task run in that in which they were added).
+    """
+
+    def __init__(self, total: int | None, share: int) -> None:
+        self._total = total
+        self._share = share
+        self._taken: Counter[str] = Counter()
+        self._count = 0
+        self._waiting: OrderedDict[str, _Waiters] = OrderedDict()
+
+    @property
+    def taken(self) -> int:
+        """Places in use."""
+        return self._count
+
+    def locked(self) -> bool:
+        """Whether the current principal would have to wait."""
+        return not self._has_room(principal()) or principal() in self._waiting
+
+    def try_acquire(self) -> bool:
+        """A place at once, or False."""
+        if self.locked():
+            return False
+        self._take(principal())
+        return True
+
+    async def acquire(self) -> bool:
+        """Waits for a place; always True, as of a semaphore. A waiter that is cancelled leaves the queue."""
+        if self.try_acquire():
+            return True
+        who, turn = principal(), asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._forget(who, turn)
+            else:  # it had just been given the place
+                self._give_back(who)
+            raise
+        return True
+
+    def release(self) -> None:
+        """Gives a place of the current principal back."""
+        self._give_back(principal())
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _has_room(self, who: str) -> bool:
+        return self._taken[who] < self._share and (self._total is None or self._count < self._total)
+
+    def _take(self, who: str) -> None:
+        self._taken[who] += 1
+        self._count += 1
+
+    def _give_back(self, who: str) -> None:
+        if not self._taken[who]:
+            raise AssertionError(f"{who!r} has no place to give back")
+        self._taken[who] -= 1
+        self._count -= 1
+        if not self._taken[who]:
+            del self._taken[who]
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Free places to those who wait, one principal after another."""
+        passed_over = 0
+        while passed_over < len(self._waiting):
+            who, queue = next(iter(self._waiting.items()))
+            self._waiting.move_to_end(who)
+            if not self._has_room(who):
+                passed_over += 1
+                continue
+            passed_over = 0
+            turn = queue.popleft()
+            if not queue:
+                del self._waiting[who]
+            if not turn.done():  # else it was cancelled and has not run since
+                self._take(who)
+                turn.set_result(None)
+
+    def _forget(self, who: str, turn: asyncio.Future[None]) -> None:
+        queue = self._waiting.get(who)
+        if queue is None or turn not in queue:
+            return
+        queue.remove(turn)
+        if not queue:
+            del self._waiting[who]

@@ -1,0 +1,30 @@
+"""On whose behalf the running task works.
+
+A context variable, because neither the plugin API nor the policy protocol carries a principal, and because a task
+inherits it: the run that a call starts stays the caller's when the call has gone. The daemon's own work has no
+principal and shares as "".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+_WHO: Final[ContextVar[str]] = ContextVar("kblockd_principal", default="")
+
+
+def principal() -> str:
+    """The id of the principal, or "" for the daemon's own work."""
+    return _WHO.get()
+
+
+@contextmanager
+def on_behalf_of(principal_id: str) -> Iterator[None]:
+    """For this task, and for the tasks that it starts inside the block."""
+    token = _WHO.set(principal_id)
+    try:
+        yield
+    finally:
+        _WHO.reset(token)

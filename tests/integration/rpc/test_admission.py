@@ -1,0 +1,176 @@
+"""Shares at the door, through a real grpc.aio server: who is over is told so before the request is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from grpc import aio
+
+from kblockd._proto.kblock.v1 import execution_service_pb2, execution_service_pb2_grpc
+from kblockd.admission.shares import READING
+from kblockd.domain.settings import Shares
+from tests.unit.rpc.fakes import Daemon, running
+from tests.unit.rpc.test_convert import minimal
+
+EXECUTE = "/kblock.v1.ExecutionService/Execute"
+LIST = "/kblock.v1.ExecutionService/List"
+WATCH = "/kblock.v1.ExecutionService/Watch"
+MIB = 1 << 20
+
+
+def request(size: int = 0) -> bytes:
+    """A call; with ``size`` a large one, in a field that nobody looks at before the policy has been asked."""
+    envelope = minimal()
+    envelope.action_id = "x" * size
+    return execution_service_pb2.ExecutionServiceExecuteRequest(envelope=envelope).SerializeToString()
+
+
+@asynccontextmanager
+async def serving(folder: Path, **shares: int) -> AsyncIterator[Daemon]:
+    """With these shares, and Execute that answers when ``hold`` is set."""
+    given = {"calls": 100, "calls_per_second": 1_000_000, **shares}
+    async with running(folder, shares=Shares(**given)) as daemon:
+        daemon.executions.hold = asyncio.Event()
+        yield daemon
+
+
+async def ended(calls: list[Any]) -> list[aio.AioRpcError]:
+    """The refusals among them, once all have ended."""
+    found = await asyncio.gather(*(_outcome(call) for call in calls))
+    return [one for one in found if isinstance(one, aio.AioRpcError)]
+
+
+async def _outcome(call: Any) -> object:
+    try:
+        return await call
+    except aio.AioRpcError as error:
+        return error
+
+
+def told(error: aio.AioRpcError) -> tuple[str, str, float]:
+    """Code, reason, and the seconds of the hint (0 without one)."""
+    status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+    info, hint = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    for detail in status.details:
+        detail.Unpack(info)
+        detail.Unpack(hint)
+    assert "executed" not in info.metadata  # nobody has looked
+    return error.code().name, info.reason, hint.retry_delay.seconds
+
+
+async def until(holds: Any) -> None:
+    """Steps of the loop, until it holds."""
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_agt_03_who_is_over_the_share_of_calls_is_told_so_and_another_is_served(tmp_path: Path) -> None:
+    async with serving(tmp_path, calls=3) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        calls = [channel.unary_unary(EXECUTE)(request()) for _ in range(10)]
+        await until(lambda: sum(call.done() for call in calls) == 7)
+        assert len(daemon.executions.calls) == 3
+        async with aio.insecure_channel(daemon.target("lead")) as other:
+            await execution_service_pb2_grpc.ExecutionServiceStub(other).List(
+                execution_service_pb2.ExecutionServiceListRequest()
+            )
+        assert daemon.executions.hold is not None
+        daemon.executions.hold.set()
+        errors = await ended(calls)
+        assert {told(error) for error in errors} == {("RESOURCE_EXHAUSTED", "PRINCIPAL_LIMIT", 1.0)}
+        assert len(errors) == 7
+        assert daemon.executions.refusals == []  # nothing is recorded
+        await channel.unary_unary(EXECUTE)(request())  # there is room again
+
+
+async def test_agt_03_a_call_over_the_share_is_refused_before_its_request_is_read(tmp_path: Path) -> None:
+    """A client that never sends its request is told all the same."""
+    async with serving(tmp_path, calls=1) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        first = channel.unary_unary(EXECUTE)(request())
+        await daemon.executions.waiting.wait()
+        silent = channel.stream_unary(EXECUTE)()
+        async with asyncio.timeout(30):
+            assert told((await ended([silent]))[0])[1] == "PRINCIPAL_LIMIT"
+        first.cancel()
+
+
+async def test_agt_05_bytes_of_waiting_requests_are_bounded_by_principal(tmp_path: Path) -> None:
+    """Sixty requests of 3 MiB: what the daemon holds never passes the share, and what it reads at once some more."""
+    async with serving(tmp_path, request_bytes=8 * MIB) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        admission = daemon.server._admission
+        most = {"held": 0, "read": 0}
+
+        async def watch() -> None:
+            while True:
+                most["held"] = max(most["held"], *admission._bytes.values(), 0)
+                most["read"] = max(most["read"], admission.reading.taken)
+                await asyncio.sleep(0)
+
+        watching = asyncio.ensure_future(watch())
+        calls = [channel.unary_unary(EXECUTE)(request(3 * MIB)) for _ in range(60)]
+        async with aio.insecure_channel(daemon.target("lead")) as other:
+            await other.unary_unary(LIST)(b"")  # served meanwhile
+        errors = await ended(calls)
+        watching.cancel()
+        assert {error.code() for error in errors} <= {
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            grpc.StatusCode.INVALID_ARGUMENT,  # those that were let in: the field is too long
+        }
+        assert any(told(error)[1] == "PRINCIPAL_LIMIT" for error in errors)
+        assert 3 * MIB <= most["held"] <= 8 * MIB
+        assert 0 < most["read"] <= READING
+        assert not admission._bytes
+
+
+async def test_agt_07_lists_and_watches_have_a_share_of_their_own(tmp_path: Path) -> None:
+    async with serving(tmp_path, streams=2) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        daemon.executions.endless = True
+        watch = execution_service_pb2.ExecutionServiceWatchRequest(execution_id="e").SerializeToString()
+        streams = [channel.unary_stream(WATCH)(watch) for _ in range(2)]
+        for stream in streams:
+            await stream.read()
+        (error,) = await ended([channel.unary_unary(LIST)(b"")])
+        assert told(error)[1] == "PRINCIPAL_LIMIT"
+        call = channel.unary_unary(EXECUTE)(request())  # calls are not concerned
+        await daemon.executions.waiting.wait()
+        call.cancel()
+        streams[0].cancel()
+        await until(lambda: daemon.executions.watching == 1)
+        await channel.unary_unary(LIST)(b"")
+
+
+@pytest.mark.parametrize("silent", [0, 20], ids=["waiting", "unsent"])
+async def test_rpc_03_whoever_waits_when_the_daemon_stops_is_told_why(tmp_path: Path, silent: int) -> None:
+    """Two hundred callers that wait for an end, for their turn to be read, and for a request that never comes: each
+    gets a status with a reason, none a bare CANCELLED."""
+    async with serving(tmp_path, calls=2000) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        calls = [channel.unary_unary(EXECUTE)(request()) for _ in range(200 - silent)]
+        await until(lambda: len(daemon.executions.calls) == 200 - silent)
+        unsent = [channel.stream_unary(EXECUTE)() for _ in range(silent)]
+        await until(lambda: len(daemon.server._in_flight._running) == 200)
+        await daemon.server.stop(0)
+        errors = await ended([*calls, *unsent])
+        assert len(errors) == 200
+        assert {told_at_stop(error) for error in errors} == {("UNAVAILABLE", "SHUTTING_DOWN")}
+
+
+def told_at_stop(error: aio.AioRpcError) -> tuple[str, str]:
+    return told(error)[:2]
+
+
+async def test_a_request_that_does_not_arrive_frees_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kblockd.rpc.interceptors.READ_SECONDS", 0.05)
+    async with serving(tmp_path) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        silent = [channel.stream_unary(EXECUTE)() for _ in range(3 * READING)]
+        errors = await ended(silent)
+        assert {told(error)[1] for error in errors} == {"INVALID_FIELD"}
+        assert daemon.executions.hold is not None
+        daemon.executions.hold.set()
+        await channel.unary_unary(EXECUTE)(request())
