@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from kblockd.domain import rows
-from kblockd.ledger import indexes
 from kblockd.ledger.verify import check_rows, refuse
 from kblockd.store.database import View
-from kblockd.store.protocol import Fold, Key, Row, StoreRefused
+from kblockd.store.protocol import Fold, Key, Row
 
 SECURITY_TABLES: Final = (
     "principal",
@@ -30,15 +29,9 @@ _LIVE_APPROVALS: Final = frozenset({"pending", "approved"})
 
 
 def inspect(fold: Fold) -> Callable[[View], None]:
-    """For ``RocksStore.open(inspect=...)``; raises ``StoreRefused`` naming the first row that differs, and for a store
-    without the rows of the lists (``indexes``)."""
+    """For ``RocksStore.open(inspect=...)``; raises ``StoreRefused`` naming the first row that differs."""
 
     def look(view: View) -> None:
-        if indexes.missing(view):
-            raise StoreRefused(
-                "this store was written before there were lists of executions and approvals; nothing was changed. "
-                "Next step: keep a copy of the data directory, then upgrade the store."
-            )
         refuse(check_rows(view, fold, _rows(view)))
 
     return look

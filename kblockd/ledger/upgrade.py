@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from kblockd.domain import listing
 from kblockd.ledger.verify import Progress, refold, refuse
 from kblockd.store.database import View
 from kblockd.store.protocol import Fold
 from kblockd.store.scratch import Scratch
 from kblockd.store.upgrade import Refold
 
-ADDED_TABLES: Final = frozenset[str]()
+ADDED_TABLES: Final = listing.TABLES
 """What the fold writes today and did not in ``kblockd.store/1``."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,16 @@ from kblockd.domain.listing import TABLES
 from kblockd.domain.principal import View
 from kblockd.domain.records import Record, RecordType
 from kblockd.domain.states import State
-from kblockd.ledger import indexes, start
+from kblockd.ledger import start
 from kblockd.ledger.listing import BATCH, newest
 from kblockd.ledger.merkle import MerkleTree
+from kblockd.ledger.upgrade import ADDED_TABLES, refolding
 from kblockd.ledger.verify import verify
 from kblockd.store import schema
-from kblockd.store.database import look
+from kblockd.store.database import look, open_writable
 from kblockd.store.protocol import Append, Key, Row, StoreRefused
 from kblockd.store.rocks import RocksStore
+from kblockd.store.upgrade import upgrade
 from tests.unit.domain.histories import Records
 
 ALL = View(frozenset({"*"}), frozenset({"*"}))
@@ -170,37 +172,27 @@ async def test_the_lists_are_verified_like_every_row(filled: RocksStore, tmp_pat
     assert held is not None
 
 
-async def test_the_rows_of_the_lists_are_computed_from_the_records_of_the_executions(
-    filled: RocksStore, tmp_path: Path
-) -> None:
-    """What an upgrade writes into a store from before the lists is what the fold would have written."""
+async def test_an_upgrade_adds_the_rows_that_the_fold_would_have_written(filled: RocksStore, tmp_path: Path) -> None:
+    """A store from before the lists is refused, because a list without what is older would look complete."""
     await filled.close()
     with look(tmp_path / "store") as view:
         stored = {key: (version, row) for table in TABLES for key, version, row in view.rows((table,))}
-        computed = list(indexes.lists(view, fold))
-    assert len(computed) == len(stored)
-    assert {key: (version, row) for key, version, row in computed} == stored
-
-
-async def test_a_store_from_before_the_lists_is_not_opened(filled: RocksStore, tmp_path: Path) -> None:
-    """It is left as it was; with what is computed written into it, it opens and verifies."""
-    from kblockd.store.database import open_writable
-
-    await filled.close()
-    with look(tmp_path / "store") as view:
-        computed = list(indexes.lists(view, fold))
-    database = open_writable(tmp_path / "store")
-    for key, _, _ in computed:
-        database.delete(schema.encode_key_once(key))
-    database.close()
-    with pytest.raises(StoreRefused, match="before there were lists"):
+    _made_old(tmp_path, stored)
+    with pytest.raises(StoreRefused, match="kblockd ledger upgrade"):
         await _opened(tmp_path)
-    database = open_writable(tmp_path / "store")
-    for key, version, row in computed:
-        database.put(schema.encode_key_once(key), schema.encode_row(version, row))
-    database.close()
+    added = upgrade(tmp_path, tree=MerkleTree(), refold=refolding(fold, {}), tables=ADDED_TABLES, scratch_dir=None)
+    assert added == len(stored)
+    with look(tmp_path / "store") as view:
+        assert {key: (version, row) for table in TABLES for key, version, row in view.rows((table,))} == stored
+        assert verify(view, fold, heads={}).ok
     store = await _opened(tmp_path)
     assert await _listed(store, states=("approved",)) == ["exe_00007"]
     await store.close()
-    with look(tmp_path / "store") as view:
-        assert verify(view, fold, heads={}).ok
+
+
+def _made_old(folder: Path, rows: Iterable[Key]) -> None:
+    database = open_writable(folder / "store")
+    for key in rows:
+        database.delete(schema.encode_key_once(key))
+    database.put(schema.encode_key(schema.FORMAT_KEY), b"kblockd.store/1")
+    database.close()
