@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -305,3 +306,24 @@ def test_ups_09_an_exchange_that_was_taken_and_not_used_proves_nothing(stage: St
     assert isinstance(played.answer, Completed)
     assert (played.effects, played.outcomes[0]["sent"], played.outcomes[0]["code"]) == (1, "lost", "PLUGIN_RAISED")
     assert len(played.outcomes) == 1
+
+
+def test_ups_14_a_verification_reads_only_where_the_action_was_agreed(stage: Stage) -> None:
+    """The upstream is another place by the time the effect is verified: nothing is asked there, nothing is proved."""
+    assert stage.site.daemon is not None
+    found: Any = stage.site.daemon.parts.upstreams._found
+    real = found["http-free"]
+
+    def moves(turn: Turn) -> bool:
+        url = f"{real.config.url}/elsewhere"
+        found["http-free"] = dataclasses.replace(real, config=real.config.model_copy(update={"url": url}))
+        return answering(lambda turn: turn.good())(turn)
+
+    try:
+        played = stage.play("http-free", moves)
+    finally:
+        found["http-free"] = real
+    assert isinstance(played.answer, Held)
+    assert (played.answer.code, played.effects, played.calls) == ("VERIFICATION_INCONCLUSIVE", 1, 1)
+    (verified,) = bodies(stage.site, played.answer.execution_id, "finding.verified")
+    assert (verified["verdict"], verified["code"], verified["read_sha256"]) == ("inconclusive", "UPSTREAM_CHANGED", "")
