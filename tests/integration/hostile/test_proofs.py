@@ -17,7 +17,8 @@ from kblockd_mcp import classify
 from kblockd_mcp.wire import CallNotes
 from mcp_types import ErrorData
 
-from kblockd.domain.contract import ActionContract, InvalidContract, parse
+from kblockd.domain.contract import ActionContract, parse
+from kblockd.domain.contract.errors import ToolErrors, faults
 from kblockd.domain.states import BEFORE_EFFECT, ResultClass
 from kblockd.execution.classify import classify_outcome
 from kblockd.upstream.adapter import Call, Outcome, Sent
@@ -43,15 +44,23 @@ Answer = tuple[int, str, bytes]  # status, media type, body
 
 
 @cache
+def base(adapter: str, effect_free: bool) -> ActionContract:
+    """Parsed once: the schema of the arguments takes most of it."""
+    return parse(refund_contract({"tool": {"errors": SHAPES[adapter], "errors_are_effect_free": effect_free}}))
+
+
+@cache
 def contract(adapter: str, switch: str, code: int) -> ActionContract | None:
     """None where it does not load."""
-    errors = dict(SHAPES[adapter])
-    if switch in ("listed", "in progress"):
-        errors["rejected_before_work" if switch == "listed" else "in_progress"] = [code]
-    try:
-        return parse(refund_contract({"tool": {"errors": errors, "errors_are_effect_free": switch == "effect free"}}))
-    except InvalidContract:
+    found = base(adapter, switch == "effect free")
+    if switch not in ("listed", "in progress"):
+        return found
+    key = "rejected_before_work" if switch == "listed" else "in_progress"
+    errors = ToolErrors.model_validate({**SHAPES[adapter], key: [code]}, strict=True)
+    tool = found.tool.model_copy(update={"errors": errors})
+    if list(faults(tool, stored=False)):
         return None
+    return found.model_copy(update={"tool": tool})
 
 
 def proved(outcome: Outcome, adapter: str, code: int) -> Words:
@@ -90,7 +99,7 @@ class Loopback:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 lengths = [
