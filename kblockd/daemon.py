@@ -75,6 +75,7 @@ from kblockd.watchdog import Watchdog
 EXIT_REFUSED = 1
 GRACE_SECONDS = 20.0
 _NEW_OBJECTS = 20_000
+_LATE_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 _TASKS: set[asyncio.Task[Any]] = set()  # asyncio keeps weak references only
 
@@ -250,7 +251,7 @@ def _parts(
         leases=Leases(
             clock, store.incarnation, clocks.lease_ttl_seconds, clocks.heartbeat_seconds, clocks.skew_seconds
         ),
-        late=LateOutcomes(),
+        late=LateOutcomes(clock.monotonic),
         changes=Changes(),
         clock=clock,
         ids=ids,
@@ -273,6 +274,8 @@ def _upstreams(configuration: Configuration, clock: SystemClock) -> AbstractAsyn
         _plugins(configuration),
         max_response_bytes=configuration.limits.response_bytes,
         share=configuration.limits.per_principal.upstream_calls,
+        # While a call may still answer, no absence is proved: the other half of the reconciliation is for that.
+        late_seconds=min(_LATE_SECONDS, configuration.clocks.reconcile_seconds / 2),
         clock=clock.monotonic,
         elapsed=since_boot,
     )

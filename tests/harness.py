@@ -68,6 +68,10 @@ SHORT_CONTRACT = {
 }
 
 
+# The demo's provider says what is wrong in a text of its result, and does nothing then.
+EFFECT_FREE = {"errors_are_effect_free": True, "errors": {"in": "tool_result", "has": "/content/0/text"}}
+
+
 def refund_contract(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The shipped contract with bounds that suit a test."""
     contract = merged(shipped("actions/payment.refund.create.yaml"), SHORT_CONTRACT)

@@ -143,7 +143,8 @@ TRANSITIONS: Final[dict[Place, dict[Event, Place]]] = {
         Event.CANCELLED: _at(State.CANCELLED),
     },
     # 9r: a claimed, unsent execution is claimed again under a new fence.
-    _CLAIMED: {Event.CLAIMED: _CLAIMED, Event.SENT: _SENT, **_CLOSING},
+    # One that is given up before its next attempt is looked up once more if an earlier attempt was lost (UPS-07).
+    _CLAIMED: {Event.CLAIMED: _CLAIMED, Event.SENT: _SENT, Event.RECONCILED: _RECONCILING, **_CLOSING},
     _SENT: {
         Event.NOT_SENT: _RECOVERING,
         Event.ANSWERED: _VERIFYING,
@@ -170,7 +171,12 @@ TRANSITIONS: Final[dict[Place, dict[Event, Place]]] = {
         **_CLOSING,
     },
     # Recovery by another attempt goes back in by 9r; everything else ends or holds.
-    _RECOVERING: {Event.RECOVERY_PLANNED: _RECOVERING, Event.CLAIMED: _CLAIMED, **_CLOSING},
+    _RECOVERING: {
+        Event.RECOVERY_PLANNED: _RECOVERING,
+        Event.CLAIMED: _CLAIMED,
+        Event.RECONCILED: _RECONCILING,
+        **_CLOSING,
+    },
     _HELD: {Event.RESOLVED: _HELD, Event.SUCCEEDED: _SUCCEEDED, Event.FAILED: _FAILED},
     **{_at(state): {} for state in sorted(TERMINAL)},
 }

@@ -28,7 +28,10 @@ class Dispatched:
 
 @stage(Stage.DISPATCH)
 async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
-    """Never raises: every failure is an outcome. A late answer is evidence, kept by ``parts.late``."""
+    """Never raises: every failure is an outcome. A late answer is evidence, kept by ``parts.late``.
+
+    LEASE_OR_DEADLINE_ENDED is proof of not sent: the adapter is not called under this marker, and never again.
+    """
     claim = marked.claim
     action = claim.run.action
     if not may_send(parts, marked):
@@ -39,6 +42,7 @@ async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
             _call(parts, claim),
             lambda late: parts.late.add(execution_id, attempt, late),
             lambda begun: parts.leases.holds(claim.lease) if begun else may_send(parts, marked),
+            lambda: parts.late.outlives(execution_id),
         )
     return Dispatched(marked, outcome)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, reparse, sha256_hex, written
-from kblockd.domain.contract import ActionContract, derive_intent, parse, tighten
+from kblockd.domain.contract import ActionContract, derive_intent, parse_stored, tighten
 from kblockd.domain.errors import Internal, Reason
 from kblockd.execution import envelopes
 from kblockd.execution.action import Action
@@ -55,7 +55,7 @@ async def load_contract(parts: Parts, row: Row) -> ActionContract:
     now = parts.contracts.get((row["operation"], row["environment"]))
     if now is not None and now.sha256 == row["contract_sha256"]:
         return now
-    return parse(reparse(await _payload(parts, "contract", row["contract_sha256"])))
+    return parse_stored(reparse(await _payload(parts, "contract", row["contract_sha256"])))
 
 
 async def _payload(parts: Parts, scope: str, digest: str) -> bytes:

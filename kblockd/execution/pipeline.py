@@ -18,6 +18,7 @@ from kblockd.domain.states import BEFORE_EFFECT, ResultClass, State
 from kblockd.execution.action import Call, Run
 from kblockd.execution.admit import admit
 from kblockd.execution.classify import Classified, classify
+from kblockd.execution.confirm import confirm
 from kblockd.execution.consume import Claim, consume
 from kblockd.execution.decide import Decided, decide
 from kblockd.execution.dispatch import dispatch
@@ -127,8 +128,11 @@ async def conclude(parts: Parts, classified: Classified) -> Ending | Hold | Agai
 async def close(parts: Parts, ended: Ending | Hold | Adrift) -> Closed | Adrift:
     """Stage 16, or the hold that takes its place.
 
-    What says that nothing happened is not sealed over a late answer which says that something did.
+    What says that nothing happened is not sealed over a late answer which says that something did, nor over an attempt
+    that was lost without one more look-up (UPS-07).
     """
+    if isinstance(ended, Ending) and ended.result_class in BEFORE_EFFECT:
+        ended = await confirm(parts, ended)
     if isinstance(ended, Ending):
         if ended.result_class in BEFORE_EFFECT and parts.late.acted(ended.run.action.execution_id):
             return await hold(parts, late(ended.run))

@@ -16,6 +16,7 @@ from kblockd.execution.stages import Stage, stage
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.catalog import Upstream
 
 
 @value_type(frozen=True, slots=True)
@@ -40,7 +41,8 @@ async def read(parts: Parts, leased: Leased) -> Snapshot:
     if wanted is None:
         return Snapshot(leased, None, "")
     document = {"args": action.args, "execution_id": action.execution_id}
-    outcome = await read_tool(parts, action.upstream, wanted.tool, resolve(wanted.arguments, document), leased.trace)
+    upstream = parts.upstreams[action.upstream]  # as stage 5 found it: the agreed one
+    outcome = await read_tool(parts, upstream, wanted.tool, resolve(wanted.arguments, document), leased.trace)
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
         raise Unavailable(
             Reason.UPSTREAM_UNAVAILABLE,
@@ -56,7 +58,7 @@ async def read(parts: Parts, leased: Leased) -> Snapshot:
 
 async def read_tool(
     parts: Parts,
-    upstream: str,
+    upstream: Upstream,
     tool: str,
     arguments: Mapping[str, Any],
     trace: Trace,
@@ -75,7 +77,7 @@ async def read_tool(
             credential=None,  # the guarded adapter puts in the read identity's
             trace=outgoing(trace),
         )
-        return await parts.upstreams[upstream].read.read(call)
+        return await upstream.read.read(call)
 
 
 def _version(at: str, output: Any) -> str:

@@ -1,9 +1,9 @@
 """Stage 13: an unknown outcome is looked up, an accepted operation is followed; never is anything sent again.
 
-*Present* is proof only by effect key or operation id. *Absent* is proof only where the contract declares a strongly
-consistent lookup with ``absent_final_after_seconds``, and it came that long after the last byte of the call could
-have left, which is later than the marker (after a restart, counted anew). All else is unprovable and allows no attempt
-(design section 5; R186 to R195, C2, VER-01, VER-04).
+*Present* is proof only by effect key or operation id. *Absent* is proof only as ``absence.Finality`` says: where the
+contract declares a strongly consistent lookup with ``absent_final_after_seconds``, and it came that long after the last
+task of the call had ended (after a restart, counted anew). All else is unprovable and allows no attempt. Only the place
+that the action digest names is asked (design section 5; R186 to R195, C2, VER-01, VER-04, UPS-07, UPS-08, UPS-14).
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from kblockd.domain.contract import Lookup, present, resolve
 from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass
 from kblockd.domain.values import value_type
+from kblockd.execution import absence
+from kblockd.execution.absence import Finality
 from kblockd.execution.classify import Classified, attempt_record, classify_outcome
 from kblockd.execution.consume import Claim
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.parts import Parts
+from kblockd.execution.place import UPSTREAM_CHANGED, agreed_upstream
 from kblockd.execution.spans import calling, polling
 from kblockd.execution.stages import Stage, stage
 from kblockd.execution.track import follow
@@ -30,6 +33,7 @@ from kblockd.upstream.adapter import Call, Outcome, Sent
 
 _PAUSE_SECONDS = 1.0
 _READ_SECONDS = 10.0
+_MARGIN_SECONDS = 0.05
 _PROOFS = {"effect_key": "effect key", "operation": "operation id", "late_answer": "late answer"}
 
 
@@ -83,12 +87,12 @@ async def reconcile(parts: Parts, classified: Classified) -> Settled:
 
 async def _look_up(parts: Parts, classified: Classified) -> Settled:
     """Until present, provably absent, answered late, or the bound."""
-    final_after = _final_after(classified)
-    end = max(parts.clock.monotonic() + parts.clocks.reconcile_seconds, classified.sent_by + final_after)
+    bound = parts.clock.monotonic() + parts.clocks.reconcile_seconds
     while True:
         late = await _late_answer(parts, classified)
-        if late is not None:
+        if isinstance(late, Settled):
             return late
+        classified = late
         with polling(classified.trace):
             found = await _ask_all(parts, classified)
         if parts.late.waiting(classified.claim.run.action.execution_id):
@@ -96,7 +100,7 @@ async def _look_up(parts: Parts, classified: Classified) -> Settled:
         if found is not None and found.standing is not Standing.UNPROVABLE:
             await _record(parts, classified, found)
             return _settled(classified, found.standing, found.by)
-        now = parts.clock.monotonic()
+        now, end = parts.clock.monotonic(), max(bound, _final_at(parts, classified))
         if now >= end or not classified.claim.run.action.contract.lookup:
             await _record(parts, classified, found or _Found(Standing.UNPROVABLE, "", None, "NO_LOOKUP"))
             return _settled(classified, Standing.UNPROVABLE)
@@ -131,20 +135,20 @@ async def _ask(parts: Parts, classified: Classified, lookup: Lookup) -> _Found:
         arguments = resolve(lookup.arguments, document)
     except pointer.PointerMissing:
         return _Found(Standing.UNPROVABLE, lookup.by, None, "LOOKUP_ARGUMENT_MISSING")
+    upstream = agreed_upstream(parts, classified.claim.run)
+    if upstream is None:
+        return _Found(Standing.UNPROVABLE, lookup.by, None, UPSTREAM_CHANGED)
     asked_at = parts.clock.monotonic()
     with calling(classified.trace, "lookup"):
-        call = _call(parts, lookup, arguments, classified.trace)
-        outcome = await parts.upstreams[action.upstream].read.lookup(call)
+        outcome = await upstream.read.lookup(_call(parts, lookup, arguments, classified.trace))
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
         return _Found(Standing.UNPROVABLE, lookup.by, None, outcome.code or "LOOKUP_FAILED")
     there = present(lookup, outcome.output)
     if there:
         return _Found(Standing.PRESENT, lookup.by, outcome.output, "")
     if there is False and lookup.proves_absence:
-        # The question must have been asked after finality, not merely answered after it.
-        if asked_at >= classified.sent_by + (lookup.absent_final_after_seconds or 0):
-            return _Found(Standing.ABSENT, lookup.by, outcome.output, "")
-        return _Found(Standing.UNPROVABLE, lookup.by, outcome.output, "NOT_FINAL_YET")
+        doubt = _finality(parts, classified).doubt(lookup, asked_at)
+        return _Found(Standing.UNPROVABLE if doubt else Standing.ABSENT, lookup.by, outcome.output, doubt)
     return _Found(Standing.UNPROVABLE, lookup.by, outcome.output, "NO_PROOF")
 
 
@@ -153,18 +157,26 @@ def _call(parts: Parts, lookup: Lookup, arguments: dict[str, Any], trace: Trace)
     return Call(lookup.tool, arguments, "", "none", "", deadline, None, outgoing(trace))
 
 
-async def _late_answer(parts: Parts, classified: Classified) -> Settled | None:
-    """An answer after the deadline is stored as evidence and may decide the reconciliation."""
+def _finality(parts: Parts, classified: Classified) -> Finality:
+    execution_id = classified.claim.run.action.execution_id
+    return Finality(execution_id, classified.sent_by, parts.late, working=classified.at_work)
+
+
+async def _late_answer(parts: Parts, classified: Classified) -> Settled | Classified:
+    """An answer after the deadline is stored as evidence and may decide the reconciliation; one that says that the
+    work goes on leaves it undecided and unprovable."""
     run = classified.claim.run
     decided: Settled | None = None
     for attempt, outcome in parts.late.take(run.action.execution_id):
         result_class = classify_outcome(outcome, run.action.contract)
-        entry, payloads = attempt_record(parts, run.action.execution_id, outcome, result_class, outcome.code, late=True)
+        entry, payloads = attempt_record(parts, run.action.execution_id, run.action.contract, outcome, late=True)
+        if absence.at_work(outcome, run.action.contract):
+            classified = replace(classified, at_work=True)
         await run.journal.commit(parts, Stage.RECONCILE, [replace(entry, attempt=attempt)], payloads=payloads)
         # Of whichever attempt: all carry one effect key, and an effect that is there is not absent.
         if result_class is ResultClass.COMPLETED_UNVERIFIED:
             decided = await _answered(parts, classified, outcome)
-    return decided
+    return decided or classified
 
 
 async def _answered(parts: Parts, classified: Classified, outcome: Outcome) -> Settled:
@@ -210,6 +222,8 @@ def _settled(classified: Classified, standing: Standing, by: str = "") -> Settle
     )
 
 
-def _final_after(classified: Classified) -> float:
-    lookups = classified.claim.run.action.contract.lookup
-    return max((float(item.absent_final_after_seconds or 0) + 0.05 for item in lookups), default=0.0)
+def _final_at(parts: Parts, classified: Classified) -> float:
+    """When the last of the lookups becomes final, as far as is known: no bound ends the wait just before it."""
+    finality = _finality(parts, classified)
+    known = (finality.final_at(lookup) for lookup in classified.claim.run.action.contract.lookup)
+    return max((at + _MARGIN_SECONDS for at in known if at is not None), default=0.0)

@@ -11,7 +11,7 @@ from typing import Final
 from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.states import Phase, ResultClass, State
-from kblockd.execution import pipeline
+from kblockd.execution import history, pipeline
 from kblockd.execution.action import Run
 from kblockd.execution.classify import Classified, attempt_record
 from kblockd.execution.consume import Claim
@@ -92,11 +92,11 @@ async def _lost(parts: Parts, claim: Claim) -> Classified:
     """The marker is there and no outcome: it may have been sent."""
     code, detail = "INTERRUPTED", "the daemon stopped between the send marker and the recorded outcome"
     outcome = Outcome(Sent.LOST, code=code, detail=detail)
-    unknown = ResultClass.UNKNOWN_OUTCOME
-    entry, payloads = attempt_record(parts, claim.run.action.execution_id, outcome, unknown, code, late=False)
+    action = claim.run.action
+    entry, payloads = attempt_record(parts, action.execution_id, action.contract, outcome)
     ticket = await claim.run.journal.commit(parts, Stage.CLASSIFY, [entry], payloads=payloads)
     await ticket.durable()
-    return Classified(claim, parts.clock.monotonic(), unknown, code, detail, None, "")
+    return Classified(claim, parts.clock.monotonic(), ResultClass.UNKNOWN_OUTCOME, code, detail, None, "")
 
 
 async def _classified(parts: Parts, claim: Claim, row: Row) -> Classified:
@@ -104,7 +104,8 @@ async def _classified(parts: Parts, claim: Claim, row: Row) -> Classified:
     output = await value_of(parts, row["id"], str(row.get("output_sha256", "")))
     operation = str(row.get("operation_id", ""))
     # Finality counts anew: how long the daemon was away is not known to be time that the upstream had.
-    return Classified(claim, parts.clock.monotonic(), result_class, row["code"], "", output, operation)
+    working = await history.at_work(parts, row)
+    return Classified(claim, parts.clock.monotonic(), result_class, row["code"], "", output, operation, working)
 
 
 async def _settled(parts: Parts, claim: Claim, row: Row) -> Settled:

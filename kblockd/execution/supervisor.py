@@ -143,6 +143,7 @@ class Supervisor:
             parts.admission.ended(who)
             parts.capacity.running = len(self._running)
             parts.changes.notify(execution_id)
+            parts.late.forget(execution_id)
             if parts.late.waiting(execution_id):
                 self._late(execution_id)
             await self._end_trace(execution_id, journal.trace)
@@ -241,7 +242,7 @@ class Supervisor:
         for attempt, outcome in parts.late.take(execution_id):
             journal.attempt = attempt
             result_class = classify_outcome(outcome, contract)
-            entry, payloads = attempt_record(parts, execution_id, outcome, result_class, outcome.code, late=True)
+            entry, payloads = attempt_record(parts, execution_id, contract, outcome, late=True)
             if row["result_class"] in BEFORE_EFFECT and result_class is ResultClass.COMPLETED_UNVERIFIED:
                 _log.error(
                     "a late answer contradicts the result: the effect exists", extra={"execution_id": execution_id}

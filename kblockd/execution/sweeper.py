@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from typing import Final
 
 from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.states import Phase, ResultClass, State
+from kblockd.execution import history
 from kblockd.execution.action import Run
 from kblockd.execution.expire import expire_if_due
 from kblockd.execution.load import load_action
@@ -24,6 +26,7 @@ from kblockd.store.protocol import Conflict, Row, StoreFailed
 from kblockd.telemetry.recorder import Trace
 
 _log = logging.getLogger(__name__)
+UNKNOWN: Final = (ResultClass.UNKNOWN_OUTCOME, "interrupted; upstream outcome unknown")
 
 
 class Sweeper:
@@ -88,6 +91,8 @@ class Sweeper:
             return
         journal, row = found
         result_class, detail = closure(row)
+        if result_class is ResultClass.FAILED_BEFORE_SIDE_EFFECT and await history.doubted(self._parts, row):
+            result_class, detail = UNKNOWN  # nobody has looked once more (UPS-07)
         run = Run(await load_action(self._parts, row), journal, row["attempt"], again=True)
         await seal_with(self._parts, Ending(run, State.FAILED, result_class, INTERRUPTED, detail))
 
@@ -98,10 +103,10 @@ def closure(row: Row) -> tuple[ResultClass, str]:
         return ResultClass.NOT_STARTED, "interrupted before the upstream was called"
     if row.get("late", {}).get("class") in (ResultClass.COMPLETED_UNVERIFIED, ResultClass.ACCEPTED):
         # An answer that came too late to decide says that the effect is there: no absence is proved.
-        return ResultClass.UNKNOWN_OUTCOME, "interrupted; upstream outcome unknown"
+        return UNKNOWN
     proved_absent = row.get("finding", {}).get("finding") == "absent"
     refused = row["phase"] == Phase.RECOVERING and row["result_class"] == ResultClass.FAILED_BEFORE_SIDE_EFFECT
     # Claimed again and unsent: it came there only after a proof that the attempt before had no effect.
     if proved_absent or refused or row["phase"] == Phase.CLAIMED:
         return ResultClass.FAILED_BEFORE_SIDE_EFFECT, "interrupted; the effect is proved not to have happened"
-    return ResultClass.UNKNOWN_OUTCOME, "interrupted; upstream outcome unknown"
+    return UNKNOWN

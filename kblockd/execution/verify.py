@@ -17,6 +17,7 @@ from kblockd.execution import questions
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.load import value_of
 from kblockd.execution.parts import Parts
+from kblockd.execution.place import UPSTREAM_CHANGED, agreed_upstream
 from kblockd.execution.questions import NOT_ASKED, Asked, unanswered
 from kblockd.execution.read import read_tool
 from kblockd.execution.reconcile import Settled, Standing
@@ -111,9 +112,10 @@ async def _read_once(
         arguments = resolve(wanted.arguments, known)
     except pointer.PointerMissing as missing:
         return _Reading("inconclusive", "READ_ARGUMENT_MISSING", {"missing": missing.pointer})
-    outcome = await read_tool(
-        parts, action.upstream, wanted.tool, arguments, settled.trace, timeout_seconds=timeout_seconds
-    )
+    upstream = agreed_upstream(parts, settled.claim.run)
+    if upstream is None:
+        return _Reading("inconclusive", UPSTREAM_CHANGED, None)
+    outcome = await read_tool(parts, upstream, wanted.tool, arguments, settled.trace, timeout_seconds=timeout_seconds)
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
         return _Reading("inconclusive", outcome.code or "READ_FAILED", None)
     return await _judge(parts, settled, outcome, snapshot)

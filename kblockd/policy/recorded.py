@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from kblockd.domain import records, rows
 from kblockd.domain.canonical import canonical, reparse, sha256_hex
-from kblockd.domain.contract import ActionContract, InvalidContract, derive_intent, parse
+from kblockd.domain.contract import ActionContract, InvalidContract, derive_intent, parse_stored
 from kblockd.domain.errors import KblockError
 from kblockd.domain.records import Record, RecordType
 from kblockd.policy import inputs, verdicts
@@ -170,7 +170,7 @@ class Inputs:
         if not recorded.execution:
             document = inputs.whole_again(stored)
             contract = document["contract"]
-            return Question(document, contract is not None and parse(contract).requires_approval)
+            return Question(document, contract is not None and parse_stored(contract).requires_approval)
         subject = self._subject(recorded.execution)
         document = inputs.again(subject.about, stored, lambda digest: self._value(recorded, digest))
         return Question(document, subject.past_return)
@@ -198,7 +198,7 @@ class Inputs:
         return records.read(stored.leaf)
 
     def _read_contract(self, digest: str) -> ActionContract:
-        return parse(reparse(self._payload("contract", digest)))
+        return parse_stored(reparse(self._payload("contract", digest)))
 
     def _value(self, recorded: Recorded, digest: str) -> Any:
         return reparse(self._payload(recorded.execution, digest))["value"]

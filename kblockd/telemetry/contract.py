@@ -152,7 +152,7 @@ ATTRIBUTES: Final[Mapping[str, AttributeRule]] = {
         _word(STATE, State, "R519", "state that the execution has reached"),
         _word(STATUS, CallStatus, "R508", "what the call answered"),
         _word(EFFECT, "deny require_approval allow observe", "R508 R509", "what the policy decided"),
-        _word(SENT, "not_sent rejected answered accepted lost", "R513", "what is known of a dispatch"),
+        _word(SENT, "not_sent answered accepted lost", "R513", "what is known of a dispatch"),
         _word(CALL, "describe read invoke lookup poll cancel", "R514", "which adapter call"),
         _word(FINDING, Finding, "R508", "what a reconciliation found"),
         _of("count", ATTEMPT, "R517", "number of the attempt, from 1"),

@@ -11,15 +11,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-API_VERSION = 1
+API_VERSION = 2
 Json = Any
 
 
 class Sent(enum.Enum):
-    """What is known of the call after the exchange. In doubt it is ``LOST``: only that is verified before a retry."""
+    """What is known of the call after the exchange; in doubt ``LOST``.
+
+    There is no word for "refused". What an answer says about itself proves nothing, so a plugin reports it in ``Facts``
+    and the core compares these with the contract's ``tool.errors`` (kblockd.execution.absence).
+    """
 
     NOT_SENT = "not_sent"  # proved: no byte of the call left the process
-    REJECTED = "rejected"  # the upstream says that it did not run it
     ANSWERED = "answered"  # complete answer, is_error may be true
     ACCEPTED = "accepted"  # operation is set
     LOST = "lost"  # everything else
@@ -40,17 +43,33 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Facts:
+    """What the protocol says of an answer, unjudged. The defaults say nothing, and then the answer proves nothing.
+
+    Only an error answer that has all of ``answers_request``, ``form`` and ``status`` can be the tool's own.
+    """
+
+    answers_request: bool = False  # it belongs to this very request: on its connection, under its JSON-RPC id
+    form: Literal["", "body", "tool_result", "rpc_error"] = ""  # where ``output`` comes from: tool.errors.in
+    status: int | None = None  # of HTTP
+    media_type: str = ""  # lower case, without parameters
+    rpc_code: int | None = None  # of a JSON-RPC error
+    at_work: bool = False  # it says that the work goes on although it names nothing to ask for: 202, an unclaimed task
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of a call. The wrapper scrubs, bounds and checks every field before anybody else sees it."""
 
     sent: Sent  # what is known of the call
-    output: Json = None  # the tool's answer as JSON; None without one
+    output: Json = None  # the tool's answer as JSON, of an error its body or error object; None without one
     is_error: bool = False  # the upstream called its own answer an error; proves nothing about the effect
     operation: str | None = None  # the upstream's identifier of work that goes on; required for ACCEPTED
     code: str = ""  # stable upper-case word, for the ledger; detail goes to a payload, at most 2 KiB
     detail: str = ""  # one sentence for a person: what was seen; cut at 2 KiB
     raw_sha256: str = ""  # lowercase hex over the body as it came, where output is not the whole of it
     request_ids: Mapping[str, str] = field(default_factory=dict)  # identifiers that the upstream knows, by name (R202)
+    facts: Facts = Facts()  # what the protocol says of the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +120,16 @@ class Exchange(Protocol):
 
     @property
     def bytes_written(self) -> int:
-        """Bytes handed to the kernel for requests since the exchange or the last ``mark``; 0 proves not sent."""
+        """Bytes handed to the kernel for requests since the exchange or the last ``mark``."""
         ...
 
     def mark(self) -> None:
-        """Starts counting anew: call it just before the request that matters.
+        """Says that the next request is the one that matters, and that all before it were preliminaries.
 
-        An outcome NOT_SENT although bytes were written after a mark is overruled: it becomes LOST.
+        A plugin marks just before that request, and when it gives up before it. An exchange without a mark proves
+        nothing: NOT_SENT is overruled and becomes LOST if an exchange was taken and never marked, if bytes were written
+        after the mark, or if a raw connection was used. A plugin that raises or is too slow counts as not sent only if
+        it asked for the marked request and not a byte was written (UPS-09).
         """
         ...
 
@@ -138,7 +160,7 @@ class AdapterContext:
     connect: Callable[[str, int, float], Awaitable[Any]]
     max_response_bytes: int  # decoded bytes of all answers of one exchange
     # A fresh guarded exchange that ends at a monotonic deadline, at the call's own deadline at the latest. Made in the
-    # task that runs the method (or one of its children) it counts as this call's proof that nothing was sent.
+    # task that runs the method (or one of its children) it takes part in this call's proof that nothing was sent.
     exchange: Callable[[float], Exchange]
 
 
@@ -146,7 +168,9 @@ class Adapter(Protocol):
     """Methods return and never raise; the wrapper in kblockd.upstream holds deadline, size cap and scrubbing anyway.
 
     `invoke` runs in a task of its own: when its deadline passes, the wrapper answers LOST and keeps the task for a
-    while, so that a late Outcome still reaches the ledger as evidence. Plugins that need threads bring them.
+    while, so that a late Outcome still reaches the ledger as evidence. Plugins that need threads bring them, and
+    `invoke` must not end before whatever it has started: from its end the core counts until an absence is final. One
+    that has to be cancelled is never known to have ended, and its outcome is held for an operator (UPS-08).
     Nothing may be sent twice: a lost answer is LOST, not a reason to repeat.
     """
 
@@ -182,7 +206,7 @@ class Adapter(Protocol):
 class AdapterPlugin(Protocol):
     """One an adapter name."""
 
-    api_version: Literal[1]  # the API_VERSION that the plugin was written for
+    api_version: Literal[2]  # the API_VERSION that the plugin was written for
     settings_model: type[Any]  # a frozen pydantic model that forbids unknown keys
 
     def open(self, context: AdapterContext) -> Adapter:

@@ -145,8 +145,8 @@ class GuardedExchange:
         return self._meter.since_mark()
 
     def mark(self) -> None:
-        """Starts counting anew."""
-        self._meter.marked = self._meter.written
+        """The next request is the one that matters."""
+        self._meter.mark()
 
     @property
     def tampered(self) -> str:
@@ -188,6 +188,7 @@ class _Requests:
         """Until the head of the answer is here; the caller releases it. Raises as ``GuardedExchange.send``."""
         if not target.startswith(b"/"):  # an absolute one would name another origin to servers that forward
             raise self.cut("ORIGIN_REFUSED", "the target of a request is a path")
+        self._meter.ask()
         connection = await self._connection()
         try:
             head = await connection.ask(self._meter, method, target, self._outgoing(headers), content)

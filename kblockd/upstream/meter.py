@@ -34,6 +34,7 @@ class Meter:
         self.read_until = read_until
         self.written = 0
         self.marked: int | None = None
+        self.asked = False  # the marked request was begun, even if no connection came about
         self.code = ""
         self.on_seal: Callable[[], None] = lambda: None
         self._sealed = False
@@ -46,6 +47,14 @@ class Meter:
     def begun(self) -> bool:
         """Bytes were written after a mark."""
         return self.marked is not None and self.written > self.marked
+
+    def mark(self) -> None:
+        """The next request is the one that matters."""
+        self.marked, self.asked = self.written, False
+
+    def ask(self) -> None:
+        """A request is begun."""
+        self.asked = self.marked is not None
 
     def since_mark(self) -> int:
         """Bytes since the last mark, or all."""

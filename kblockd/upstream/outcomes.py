@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kblockd.domain import canonical
 from kblockd.domain.records import identifier
-from kblockd.upstream.adapter import Outcome, Sent
+from kblockd.upstream.adapter import Facts, Outcome, Sent
 from kblockd.upstream.scope import Scope
 from kblockd.upstream.scrub import Scrubber
 
@@ -25,14 +25,26 @@ DETAIL_BYTES: Final = 2048
 _REQUEST_IDS: Final = 16
 _CODE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]{1,63}/[a-z0-9!#$&^_.+-]{1,63}")
+_FORMS: Final = ("", "body", "tool_result", "rpc_error")
+_NOTHING: Final = Facts()
+_AT_WORK: Final = Facts(at_work=True)
 
 
 def failed(scope: Scope, code: str, detail: str) -> Outcome:
-    """NOT_SENT where the exchanges of the call prove it, else LOST. Seals the call first, so that it stays true."""
+    """For a plugin that raised or was too slow: NOT_SENT where the exchanges of the call prove it, else LOST.
+
+    Seals the call first, so that it stays true.
+    """
     scope.seal()
     if scope.proves_not_sent():
         return Outcome(Sent.NOT_SENT, code=code, detail=bounded(f"{detail}; no byte of the call was sent"))
-    return Outcome(Sent.LOST, code=code, detail=bounded(f"{detail}; the upstream may have acted"))
+    return lost(code, detail)
+
+
+def lost(code: str, detail: str, facts: Facts = _NOTHING) -> Outcome:
+    """Nothing is proved, whatever the exchanges say: there was an answer, or there may have been one."""
+    return Outcome(Sent.LOST, code=code, detail=bounded(f"{detail}; the upstream may have acted"), facts=facts)
 
 
 def checked(answer: object, scope: Scope, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
@@ -46,11 +58,11 @@ def checked(answer: object, scope: Scope, scrubber: Scrubber, max_output_bytes: 
     if outcome.sent is Sent.NOT_SENT:
         scope.seal()  # it allows another attempt, so nothing that the plugin left behind may still send
     if outcome.sent is Sent.NOT_SENT and scope.contradicts_not_sent():
-        return failed(scope, "PLUGIN_CONTRADICTED", "the plugin says not sent, but bytes of the call were written")
+        return lost("PLUGIN_CONTRADICTED", "the plugin says not sent, but its exchanges do not prove it")
     if outcome.sent is Sent.ACCEPTED and not outcome.operation:
-        return failed(scope, "OPERATION_MISSING", "accepted without an operation to ask for")
+        return lost("OPERATION_MISSING", "accepted without an operation to ask for", _AT_WORK)
     if outcome.sent is Sent.ACCEPTED and outcome.operation != answer.operation:
-        return failed(scope, "OPERATION_UNUSABLE", "the operation is no short printable identifier")
+        return lost("OPERATION_UNUSABLE", "the operation is not a short printable identifier", _AT_WORK)
     return _storable(outcome, scrubber, max_output_bytes)
 
 
@@ -80,7 +92,22 @@ def _clean(answer: Outcome, scrubber: Scrubber) -> Outcome:
         detail=bounded(scrubber.text(answer.detail)),
         raw_sha256=answer.raw_sha256 if _DIGEST.fullmatch(answer.raw_sha256) else "",
         request_ids=_request_ids(answer.request_ids, scrubber),
+        facts=_facts(answer.facts),
     )
+
+
+def _facts(given: Facts) -> Facts:
+    """As they are, or none of them where one is wrong: facts that are not understood prove nothing."""
+    status, rpc_code = given.status, given.rpc_code
+    sound = (
+        type(given.answers_request) is bool
+        and type(given.at_work) is bool
+        and given.form in _FORMS
+        and (status is None or (type(status) is int and 100 <= status <= 999))
+        and (rpc_code is None or (type(rpc_code) is int and abs(rpc_code) < 2**53))
+        and (given.media_type == "" or bool(_MEDIA_TYPE.fullmatch(given.media_type)))
+    )
+    return given if sound else Facts(at_work=bool(given.at_work))
 
 
 def _request_ids(given: Mapping[str, str], scrubber: Scrubber) -> dict[str, str]:

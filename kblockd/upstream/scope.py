@@ -52,13 +52,24 @@ class Scope:
         self.credential = None
 
     def proves_not_sent(self) -> bool:
-        """True only for a sealed call that used exchanges, and nothing else, and wrote no byte to any."""
+        """Whether the exchanges alone prove it, whatever the plugin says or fails to say.
+
+        Only for a sealed call which asked for the request that it had marked, through a guarded exchange, wrote no
+        byte to any exchange, and took no other way out. An exchange that was taken and not used proves nothing: the
+        plugin may have acted over a socket of its own (UPS-09).
+        """
+        asked = any(meter.asked for meter in self.meters)
         untouched = all(meter.written == 0 for meter in self.meters)
-        return self.sealed and bool(self.meters) and untouched and not self.raw_connections
+        return self.sealed and asked and untouched and not self.raw_connections
 
     def contradicts_not_sent(self) -> bool:
-        """Bytes were written after a mark: the request that matters was begun."""
-        return any(meter.begun for meter in self.meters)
+        """Whether a plugin's own word NOT_SENT cannot be believed.
+
+        It can where the plugin took no way out at all (it refused the call before any I/O), or marked every exchange
+        and wrote nothing after the mark. Without a mark nobody knows which of the bytes were the call's (UPS-09).
+        """
+        unmarked = any(meter.marked is None or meter.begun for meter in self.meters)
+        return unmarked or self.raw_connections > 0
 
 
 def current() -> Scope | None:

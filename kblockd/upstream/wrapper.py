@@ -25,6 +25,10 @@ from kblockd.upstream.scope import Scope, always, entered
 from kblockd.upstream.scrub import Scrubber
 
 OnLate = Callable[[Outcome], None]
+OnEnd = Callable[[bool], None]
+OnOutlive = Callable[[], OnEnd]
+"""Asked when an answer is given before the effect's task has ended. What it returns is told, once that has ended,
+whether it ended by itself; one that had to be cancelled may have left a thread behind that still acts (UPS-08)."""
 Action = Callable[[Call], Awaitable[Outcome]]
 _NO_CREDENTIAL: Final = Credential("none")
 
@@ -35,16 +39,23 @@ def _nobody(outcome: Outcome) -> None:
     """For outcomes that nobody asked for."""
 
 
+def _unheeded() -> OnEnd:
+    """For effects whose end nobody asked for."""
+    return lambda by_itself: None
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one upstream: seconds and bytes.
 
-    ``late_seconds`` is how long an effect may still answer after its deadline, ``cancel_seconds`` how long a cancelled
-    one may take to end.
+    ``late_seconds`` is how long an effect may still answer after its deadline, ``linger_seconds`` how much later it is
+    cancelled (its exchanges end with ``late_seconds``, so that an adapter over them ends by itself), ``cancel_seconds``
+    how long a cancelled one may take to end.
     """
 
     max_output_bytes: int
     late_seconds: float = 30.0
+    linger_seconds: float = 2.0
     cancel_seconds: float = 5.0
 
 
@@ -105,12 +116,18 @@ class GuardedAdapter:
         """Never raises."""
         return await self._call(call, lambda given: self._adapter.cancel(operation, given), on_late or _nobody)
 
-    async def invoke(self, call: Call, on_late: OnLate | None = None, permit: Permit = always) -> Outcome:
+    async def invoke(
+        self,
+        call: Call,
+        on_late: OnLate | None = None,
+        permit: Permit = always,
+        on_outlive: OnOutlive = _unheeded,
+    ) -> Outcome:
         """The one effect. Never raises; ``on_late`` gets an outcome that came after LOST was answered, at most once.
 
         ``permit`` is asked before each write: a lease or a deadline that ended on the way sends nothing (LSE-01).
         """
-        return await self._call(call, self._adapter.invoke, on_late or _nobody, permit)
+        return await self._call(call, self._adapter.invoke, on_late or _nobody, permit, on_outlive)
 
     def check_credential(self) -> None:
         """Preflight: the credential can be read now; nothing of it is kept. Raises ``CredentialFault``."""
@@ -129,7 +146,15 @@ class GuardedAdapter:
         except CredentialFault:  # not ours to send; what cannot be read cannot be recognised either
             return Scrubber(credential)
 
-    async def _call(self, call: Call, action: Action, on_late: OnLate | None, permit: Permit = always) -> Outcome:
+    async def _call(
+        self,
+        call: Call,
+        action: Action,
+        on_late: OnLate | None,
+        permit: Permit = always,
+        on_outlive: OnOutlive = _unheeded,
+    ) -> Outcome:
+        """NOT_SENT here needs no look at exchanges: the plugin is not asked at all."""
         if call.deadline <= self._clock():
             return Outcome(Sent.NOT_SENT, code="UPSTREAM_TIMEOUT", detail="the deadline had passed; nothing ran")
         try:
@@ -138,12 +163,12 @@ class GuardedAdapter:
             return Outcome(Sent.NOT_SENT, code=fault.code, detail=bounded(str(fault)))
         late = self._limits.late_seconds if on_late else 0.0
         scope = Scope(call.deadline, late, credential, permit=permit)
-        outcome = await self._run(replace(call, credential=credential), scope, action, on_late)
+        run = _Run(scope, self._scrubber(credential), on_late, on_outlive)
+        outcome = await self._run(replace(call, credential=credential), run, action)
         self._observe(outcome)
         return outcome
 
-    async def _run(self, call: Call, scope: Scope, action: Action, on_late: OnLate | None) -> Outcome:
-        run = _Run(scope, self._scrubber(call.credential), on_late)
+    async def _run(self, call: Call, run: _Run, action: Action) -> Outcome:
         task = await self._start(run, lambda: action(call))
         if task is None:
             return Outcome(Sent.NOT_SENT, code="UPSTREAM_BUSY", detail="no free slot before the deadline; nothing ran")
@@ -200,8 +225,12 @@ class GuardedAdapter:
         if run.on_late is None:
             _abandon(task)
             return
+        on_end = run.on_outlive()
         task.add_done_callback(lambda ended: self._deliver(ended, run))
-        timer = asyncio.get_running_loop().call_later(self._limits.late_seconds, _abandon, task)
+        # Behind the late answer: nobody may learn that the absence can be proved before it knows of the presence.
+        task.add_done_callback(lambda ended: on_end(not (ended.cancelled() or ended.cancelling())))
+        grace = self._limits.late_seconds + self._limits.linger_seconds
+        timer = asyncio.get_running_loop().call_later(grace, _abandon, task)
         task.add_done_callback(lambda _: timer.cancel())
 
     def _deliver(self, task: asyncio.Task[object], run: _Run) -> None:
@@ -224,6 +253,7 @@ class _Run:
     scope: Scope
     scrubber: Scrubber
     on_late: OnLate | None = None
+    on_outlive: OnOutlive = _unheeded
 
 
 @dataclass(frozen=True, slots=True)

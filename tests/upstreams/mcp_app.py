@@ -13,6 +13,9 @@ HANDSHAKE = "2025-11-25"
 EFFECT_KEY = "dev.kblockd/effect-key"
 
 
+UNKNOWN = {"code": -32602, "message": "Unknown tool: refund"}
+
+
 class McpApp:
     """Streamable HTTP without streams, in one revision: ``MODERN`` or ``HANDSHAKE``."""
 
@@ -62,7 +65,11 @@ class McpApp:
             content = [{"type": "text", "text": errors[word]}]
             return self.rpc(request, {"result": {"content": content, "isError": True, **self._complete}})
         return {
-            "not run": lambda: self._error(request, -32602, "Unknown tool: refund"),
+            "not run": lambda: self._refusal(request, "later"),
+            "still busy": lambda: self._refusal(request, "busy"),
+            "unknown tool": lambda: self._error(request, -32602, "Unknown tool: refund"),
+            "null id": lambda: said(400, {"jsonrpc": "2.0", "id": None, "error": {"code": -32020, "message": "no"}}),
+            "both": lambda: self.rpc(request, {"result": self.made(request.document), "error": UNKNOWN}),
             "crash": lambda: self._error(request, -32603, note or "boom", 500),
             "internal error": lambda: self._error(request, -32603, "internal"),
             "session lost": lambda: self._error(request, -32001, "Session not found", 404),
@@ -104,6 +111,10 @@ class McpApp:
 
     def _error(self, request: Request, code: int, message: str, status: int = 200) -> Reply:
         return self.rpc(request, {"error": {"code": code, "message": message}}, status)
+
+    def _refusal(self, request: Request, code: str) -> Reply:
+        """An error in the tool's own shape."""
+        return self.rpc(request, {"result": {**self._output({"code": code}), "isError": True}})
 
     def _result(self, message: Mapping[str, Any], note: str) -> dict[str, Any] | None:
         """None for a method that this revision does not have."""

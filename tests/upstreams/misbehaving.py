@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from tests.upstreams.messages import Reply, Request, echo, read, reset, said, waiting, whole
-from tests.upstreams.modes import Mode, behaviour
+from tests.upstreams.modes import Behaviour, Mode, behaviour
 
 __all__ = ["IDLE", "App", "MisbehavingServer", "Mode", "Reply", "Request", "Turn"]
 
@@ -113,6 +113,7 @@ class MisbehavingServer:
         self.calls: list[Request] = []
         self.effects: list[Request] = []
         self.postponed: list[Turn] = []  # acted upon when the next call comes
+        self.script: list[Behaviour] = []  # of Mode.SCRIPTED
         self.accepted = 0
         self.closing = threading.Event()
         self._left: int | None = None

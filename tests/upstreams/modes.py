@@ -36,6 +36,7 @@ class Mode(enum.Enum):
     """How the answer to the call goes wrong."""
 
     OK = "ok"
+    SCRIPTED = "scripted"  # the next behaviour of the server's ``script``; well when there is none
     # Before the call was read, or nobody to read it.
     REFUSE = "refuse"  # nobody listens
     REFUSE_CALL = "refuse_call"  # nobody listens any more once the target was read
@@ -64,7 +65,11 @@ class Mode(enum.Enum):
     ERROR_AFTER_EFFECT = "error_after_effect"  # 500
     NOT_FOUND_AFTER_EFFECT = "not_found_after_effect"  # 404, as a proxy makes it
     GATEWAY_TIMEOUT = "gateway_timeout"  # 504
-    NOT_RUN = "not_run"  # the protocol's own way to say that nothing ran
+    NOT_RUN = "not_run"  # the tool's own way to say that nothing ran
+    STILL_BUSY = "still_busy"  # acts, and says in the tool's own way that it is still at work
+    EDGE_524 = "edge_524"  # an edge's page
+    PAGE_429 = "page_429"  # a gateway's page, under a status by which the tool refuses a call
+    JSON_429 = "json_429"  # the same as a gateway's JSON
     REFUSED = "refused"  # an error answer, nothing is done
     NOTHING = "nothing"  # a success without a body
     REDIRECT_SAME = "redirect_same"
@@ -102,6 +107,9 @@ class Mode(enum.Enum):
     NAMELESS = "nameless"  # 202 without
     # MCP only.
     WRONG_ID = "wrong_id"
+    NULL_ID = "null_id"  # an error, HTTP 400
+    BOTH = "both"  # a result and an error
+    UNKNOWN_TOOL = "unknown_tool"  # -32602
     INTERNAL_ERROR = "internal_error"
     SESSION_LOST = "session_lost"  # 404 of the protocol
     INPUT_REQUIRED = "input_required"  # nothing is done
@@ -315,7 +323,23 @@ def _elsewhere(turn: Turn) -> Reply:
     return Reply(303, {"location": f"http://localhost:{turn.server.port}/redirected"})
 
 
+def _scripted(turn: Turn) -> bool:
+    script = turn.server.script
+    return (script.pop(0) if script else _good)(turn)
+
+
+def answering(reply: Callable[[Turn], Reply], *, acts: bool = True) -> Behaviour:
+    """One step of a script: acts or not, and answers this."""
+    return _replying(reply, acts=acts)
+
+
+def dropping(*, acts: bool) -> Behaviour:
+    """One step of a script: acts or not, and resets the connection."""
+    return _dropping(acts=acts)
+
+
 BEHAVIOURS: Final[dict[Mode, Behaviour]] = {
+    Mode.SCRIPTED: _scripted,
     Mode.DROP_BEFORE_EFFECT: _dropping(acts=False),
     Mode.DROP_AFTER_EFFECT: _dropping(acts=True),
     Mode.LOOKUP_FAILS: _dropping(acts=True),
@@ -337,6 +361,10 @@ BEHAVIOURS: Final[dict[Mode, Behaviour]] = {
     Mode.NOT_FOUND_AFTER_EFFECT: _fixed(404, b"no such route", content_type="text/plain"),
     Mode.GATEWAY_TIMEOUT: _fixed(504, b"<h1>Gateway Timeout</h1>", content_type="text/html"),
     Mode.NOT_RUN: _saying("not run", acts=False),
+    Mode.STILL_BUSY: _saying("still busy"),
+    Mode.EDGE_524: _fixed(524, b"<h1>A timeout occurred</h1>", content_type="text/html"),
+    Mode.PAGE_429: _fixed(429, b"<h1>Too Many Requests</h1>", content_type="text/html"),
+    Mode.JSON_429: _fixed(429, b'{"message":"Too Many Requests"}', content_type="application/json"),
     Mode.REFUSED: _saying("refused", acts=False),
     Mode.NOTHING: _saying("nothing"),
     Mode.REDIRECT_SAME: _fixed(307, location="/redirected"),
@@ -374,6 +402,9 @@ BEHAVIOURS: Final[dict[Mode, Behaviour]] = {
     Mode.ACCEPTED: _saying("accepted"),
     Mode.NAMELESS: _saying("nameless"),
     Mode.WRONG_ID: _saying("wrong id"),
+    Mode.NULL_ID: _saying("null id"),
+    Mode.BOTH: _saying("both"),
+    Mode.UNKNOWN_TOOL: _saying("unknown tool"),
     Mode.INTERNAL_ERROR: _saying("internal error"),
     Mode.SESSION_LOST: _saying("session lost"),
     Mode.INPUT_REQUIRED: _saying("input required", acts=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -10,6 +11,7 @@ from tests.upstreams.messages import JSON, Reply, Request, said
 from tests.upstreams.refunds import LONG, Refunds
 
 EFFECT_KEY = "x-effect-key"
+PROBLEM = "application/problem+json"
 OPERATION = "op-7"
 
 
@@ -62,7 +64,8 @@ class RestApp:
             "error": lambda: said(200, {"ok": False, "message": note or "the bank did not answer"}),
             "long error": lambda: said(500, {"message": LONG}),
             "refused": lambda: said(409, {"message": "the order cannot be refunded"}),
-            "not run": lambda: said(429, {"message": "later"}),
+            "not run": lambda: problem(429, "later"),
+            "still busy": lambda: problem(409, "busy"),
             "crash": lambda: said(500, {"message": note or "boom"}, X_Request_Id=note.partition(" | ")[0] or "req-1"),
             "wrong schema": lambda: said(200, {"refund": ["re_1"]}),
             "unstorable": lambda: Reply(200, dict(JSON), b'{"ok": true, "n": 9007199254740993}'),
@@ -84,6 +87,11 @@ class RestApp:
         if self.reverse:
             operation = dict(reversed(operation.items()))
         return {"info": {"version": "7"}, "paths": {"/refunds": {"post": operation, "get": {"summary": "Lists."}}}}
+
+
+def problem(status: int, code: str) -> Reply:
+    """An error in the service's own shape."""
+    return Reply(status, {"content-type": f"{PROBLEM}; charset=utf-8"}, json.dumps({"code": code}).encode())
 
 
 def _order(request: Request) -> str:

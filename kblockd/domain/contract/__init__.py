@@ -6,6 +6,7 @@
     derive     target, intent, summary, read arguments, what shows
     limits     an envelope's bounds on top of a contract     fault      what is wrong, and where
     promise    a schema that nobody reviewed                 steps      the work that a check may take
+    errors     the tool's own error answers, and what they prove
 
 ``parse`` turns a plain document into a contract. May not live here: files, YAML, clocks, upstream calls.
 """
@@ -25,7 +26,7 @@ from kblockd.domain.contract.derive import (
 from kblockd.domain.contract.fault import Fault, InvalidContract, Path, dotted
 from kblockd.domain.contract.limits import RECORDS, EffectiveLimits, tighten
 from kblockd.domain.contract.model import ActionContract
-from kblockd.domain.contract.parse import parse
+from kblockd.domain.contract.parse import parse, parse_stored
 from kblockd.domain.contract.reading import Lookup, SnapshotRead, VerifyRead
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "derive_target",
     "dotted",
     "parse",
+    "parse_stored",
     "permitted_recoveries",
     "present",
     "resolve",

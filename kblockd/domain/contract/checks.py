@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kblockd.domain import pointer
-from kblockd.domain.contract import arguments
+from kblockd.domain.contract import arguments, errors
 from kblockd.domain.contract.fault import Fault, Path
 
 if TYPE_CHECKING:
@@ -31,12 +31,13 @@ _RESERVED_HEADERS: Final = frozenset(
 )
 
 
-def faults(contract: ActionContract) -> list[Fault]:
-    """Every fault between keys; empty for a contract that can be used."""
+def faults(contract: ActionContract, *, stored: bool = False) -> list[Fault]:
+    """Every fault between keys; empty for a contract that can be used, or that could be when it was ``stored``."""
     found = arguments.faults(contract.tool.arguments_schema, ("tool", "arguments_schema"))
     known_arguments = contract.tool.arguments_schema if not found else {}
     for part in (_effect_key, _reads, _lookups, _preflight, _execution, _verification):
         found.extend(part(contract))
+    found.extend(errors.faults(contract.tool, stored=stored))
     found.extend(_pointers(contract, known_arguments))
     found.extend(_summary(contract, known_arguments))
     return found

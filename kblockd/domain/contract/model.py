@@ -10,12 +10,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from kblockd.domain import canonical
-from kblockd.domain.contract import checks
+from kblockd.domain.contract import checks, errors
 from kblockd.domain.contract.arguments import ArgumentsValidator
+from kblockd.domain.contract.errors import ToolErrors
 from kblockd.domain.contract.reading import Lookup, Reads
 from kblockd.domain.contract.words import (
     FROM_LIST,
@@ -37,6 +38,8 @@ from kblockd.domain.contract.words import (
 )
 
 INVALID_CONTRACT = "kblockd_contract"
+STORED = "stored"
+"""In a validation's context: the contract comes from a ledger, perhaps of an older version."""
 
 
 class Action(Part):
@@ -55,12 +58,16 @@ class EffectKey(Part):
 
 
 class Tool(Part):
-    """The one tool that has the effect. Tools that are only read stand under ``reads`` and ``lookup``."""
+    """The one tool that has the effect. Tools that are only read stand under ``reads`` and ``lookup``.
+
+    Without ``errors`` no error answer proves anything.
+    """
 
     upstream: Name
     name: ToolName
     kind: Annotated[Literal["write"], later_words("read")]
     errors_are_effect_free: bool
+    errors: ToolErrors | None = None
     effect_key: EffectKey
     arguments_schema: JsonObject
 
@@ -198,8 +205,8 @@ class ActionContract(Part):
     reveal: Annotated[tuple[Pointer, ...], FROM_LIST]
 
     @model_validator(mode="after")
-    def _consistent(self) -> ActionContract:
-        if faults := checks.faults(self):
+    def _consistent(self, info: ValidationInfo) -> ActionContract:
+        if faults := checks.faults(self, stored=bool(info.context and info.context.get(STORED))):
             text = "; ".join(map(str, faults))
             raise PydanticCustomError(INVALID_CONTRACT, "{text}", {"text": text, "faults": tuple(faults)})
         return self
@@ -226,8 +233,11 @@ class ActionContract(Part):
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """Every key with its effective value as plain JSON, defaults included: Rego's ``input.contract``. Read only."""
-        return self.model_dump(mode="json", by_alias=True)
+        """Every key with its effective value as plain JSON, defaults included: Rego's ``input.contract``. Read only.
+
+        ``tool.errors`` is in it only where it is declared.
+        """
+        return errors.document(self.model_dump(mode="json", by_alias=True))
 
     @cached_property
     def sha256(self) -> str:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kblockd.domain.contract.fault import Fault, InvalidContract, Path
-from kblockd.domain.contract.model import ActionContract
+from kblockd.domain.contract.model import STORED, ActionContract
 from kblockd.domain.contract.words import ALWAYS, NOT_SUPPORTED_YET
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -38,6 +38,17 @@ _UNIT: Final = re.compile(r"_(seconds|milliseconds|ms|minutes|hours|bytes|kib|mi
 def parse(document: Any) -> ActionContract:
     """A checked contract; raises ``InvalidContract`` with every fault and its path."""
     return parse_model(ActionContract, document)
+
+
+def parse_stored(document: Any) -> ActionContract:
+    """A contract that a ledger holds, which an older version may have checked; raises ``InvalidContract``.
+
+    What that version accepted and this one refuses to begin with is read in its safe meaning.
+    """
+    try:
+        return ActionContract.model_validate(document, strict=True, context={STORED: True})
+    except ValidationError as error:
+        raise InvalidContract(list(_faults(ActionContract, document, error))) from None
 
 
 def parse_model(model: type[Model], document: Any, *, as_json: bool = False) -> Model:

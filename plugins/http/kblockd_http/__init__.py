@@ -16,7 +16,7 @@ from kblockd_http.settings import Settings
 class HttpPlugin:
     """The entry point ``http`` of group kblockd.adapters."""
 
-    api_version: Literal[1] = 1
+    api_version: Literal[2] = 2
     settings_model = Settings
 
     def open(self, context: AdapterContext) -> HttpAdapter:

@@ -9,7 +9,7 @@ import httpx2
 
 from kblockd.domain import canonical
 from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
-from kblockd_http.classify import MISSING, Answer, at, outcome, polled
+from kblockd_http.classify import MISSING, Answer, at, media_type, outcome, polled
 from kblockd_http.request import NotSendable, Request, build
 from kblockd_http.settings import Document, Settings, Template, Tool
 
@@ -116,7 +116,7 @@ class HttpAdapter:
         wanted = self._settings.request_ids
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reply.headers} if wanted else {}
         ids = {name: headers[header.lower()] for name, header in wanted.items() if header.lower() in headers}
-        return Answer(reply.status, reply.body, ids)
+        return Answer(reply.status, reply.body, ids, media_type(reply.headers))
 
     async def _document(self, document: Document) -> Json:
         exchange = self._context.exchange(math.inf)

@@ -1,41 +1,54 @@
-"""From a complete HTTP answer to an outcome. A status proves only what the configuration says that it proves."""
+"""From a complete HTTP answer to an outcome. What an error proves is the contract's to say and the core's to judge.
+
+An error is ANSWERED with its facts; a 5xx, 407 and 408 are LOST, since whoever sends them may speak for a tool that has
+acted or still acts (HTP-08, UPS-04, UPS-05).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kblockd.domain import canonical
-from kblockd.upstream.adapter import Outcome, Sent
+from kblockd.upstream.adapter import Facts, Outcome, Sent
 from kblockd_http.settings import Progress, Tool
 
 Json = Any
 
 MISSING: Final = object()
-# Intermediaries speak here, not the upstream: whether it acted is unknown (HTP-08).
-_NOT_THE_UPSTREAM: Final = frozenset({408, 502, 503, 504})
+_NOT_THE_TOOL: Final = frozenset({407, 408})
+_MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]{1,63}/[a-z0-9!#$&^_.+-]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A complete answer: status, decoded body, and the identifiers that its headers carried."""
+    """A complete answer: status, decoded body, the identifiers that its headers carried, and its media type (lower
+    case, without parameters)."""
 
     status: int
     body: bytes
     request_ids: Mapping[str, str]
+    media_type: str = ""
+
+    @property
+    def facts(self) -> Facts:
+        """It came on the connection of its request, and a connection carries one request at a time."""
+        return Facts(answers_request=True, form="body", status=self.status, media_type=self.media_type)
 
 
 def outcome(tool: Tool, answer: Answer) -> Outcome:
     """What the answer to a call says."""
     if answer.status >= 400:
-        return _error(tool, answer)
+        return _error(answer)
     read = _read(answer)
+    accepted = answer.status in tool.accepted_statuses
     if read.sent is Sent.LOST:
-        return read
-    if answer.status in tool.accepted_statuses:
+        return replace(read, facts=replace(read.facts, at_work=accepted))
+    if accepted:
         return _accepted(tool, read)
     if tool.success is None or read.code:
         return read
@@ -51,6 +64,13 @@ def polled(tool: Tool, operation: str, answer: Answer) -> Outcome:
     return outcome(tool.model_copy(update={"accepted_statuses": ()}), answer)
 
 
+def media_type(headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """Lower case, without parameters; empty where none is said, or more than one."""
+    said = [value for name, value in headers if name == b"content-type"]
+    found = said[0].decode("latin-1").partition(";")[0].strip().lower() if len(said) == 1 else ""
+    return found if _MEDIA_TYPE.fullmatch(found) else ""
+
+
 def at(value: Json, pointer: str) -> Json:
     """RFC 6901; ``MISSING`` when nothing stands there."""
     for token in pointer.split("/")[1:]:
@@ -64,16 +84,11 @@ def at(value: Json, pointer: str) -> Json:
     return value
 
 
-def _error(tool: Tool, answer: Answer) -> Outcome:
+def _error(answer: Answer) -> Outcome:
     code = f"HTTP_{answer.status}"
     read = _read(answer)
     output = read.output if read.sent is Sent.ANSWERED else None
-    if answer.status in tool.not_executed_statuses:
-        sent = Sent.REJECTED
-    elif answer.status in _NOT_THE_UPSTREAM:
-        sent = Sent.LOST
-    else:
-        sent = Sent.ANSWERED
+    sent = Sent.LOST if answer.status >= 500 or answer.status in _NOT_THE_TOOL else Sent.ANSWERED
     return replace(
         read, sent=sent, output=output, is_error=True, code=code, detail=f"the upstream answered {answer.status}"
     )
@@ -82,7 +97,10 @@ def _error(tool: Tool, answer: Answer) -> Outcome:
 def _read(answer: Answer) -> Outcome:
     """The body as strict JSON. JSON without a canonical form stays an answer, anything else is no answer (C26)."""
     found = Outcome(
-        Sent.ANSWERED, raw_sha256=hashlib.sha256(answer.body).hexdigest(), request_ids=dict(answer.request_ids)
+        Sent.ANSWERED,
+        raw_sha256=hashlib.sha256(answer.body).hexdigest(),
+        request_ids=dict(answer.request_ids),
+        facts=answer.facts,
     )
     if not answer.body.strip():
         return found
@@ -109,7 +127,9 @@ def _accepted(tool: Tool, read: Outcome) -> Outcome:
     if isinstance(operation, int) and not isinstance(operation, bool):
         operation = str(operation)
     if not isinstance(operation, str) or not operation:
-        return replace(read, sent=Sent.LOST, code="OPERATION_MISSING", detail="accepted, but no operation is named")
+        working = replace(read.facts, at_work=True)
+        detail = "accepted, but no operation is named"
+        return replace(read, sent=Sent.LOST, code="OPERATION_MISSING", detail=detail, facts=working)
     return replace(read, sent=Sent.ACCEPTED, operation=operation)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 Pointer = Annotated[str, StringConstraints(pattern=r"^(/([^~/]|~[01])*)*$")]  # RFC 6901; "" is the whole answer
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
@@ -75,9 +75,9 @@ class Tool(Template):
     """One tool: its request, and what its answers mean.
 
     ``success``: where a 2xx says in its body whether it worked (HTP-04). ``operation``: where an answer with one of
-    ``accepted_statuses`` names the work that goes on. ``not_executed_statuses``: error statuses by which this server
-    proves that it did nothing; without them an error proves nothing. ``description`` is what the reviewer reads,
-    ``definition`` the place in the document that describes this tool.
+    ``accepted_statuses`` names the work that goes on. What an error proves is not set here but in the action contract
+    (``tool.errors``). ``description`` is what the reviewer reads, ``definition`` the place in the document that
+    describes this tool.
     """
 
     description: str = ""
@@ -85,10 +85,20 @@ class Tool(Template):
     success: Equals | None = None
     accepted_statuses: tuple[Status, ...] = (202,)
     operation: Pointer | None = None
-    not_executed_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = ()
     poll: Template | None = None
     progress: Progress | None = None
     cancel: Template | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _moved(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and "not_executed_statuses" in given:
+            raise ValueError(
+                "not_executed_statuses is no setting any more: remove it, and declare in the action contract what the "
+                "tool's own errors look like (tool.errors) and which of them come before any work "
+                "(rejected_before_work)"
+            )
+        return given
 
 
 class Document(_Frozen):

@@ -20,6 +20,8 @@ from kblockd_mcp.session import Session
 from kblockd_mcp.settings import HANDSHAKE, McpSettings
 from kblockd_mcp.wire import Wire
 
+# Invalid params (an unknown tool among them), and of 2026-07-28 a header mismatch and an unsupported version.
+_CONTRADICTIONS: Final = frozenset({-32602, -32020, -32022})
 _FIRST_IDS: Final = 2**30  # the last one is still below 2**31, which is all that some servers can read
 _T = TypeVar("_T")
 _Work = Callable[[Session], Awaitable[_T]]
@@ -28,7 +30,7 @@ _Work = Callable[[Session], Awaitable[_T]]
 class McpPlugin:
     """Implements ``kblockd.upstream.adapter.AdapterPlugin``."""
 
-    api_version: Literal[1] = 1
+    api_version: Literal[2] = 2
     settings_model: type[Any] = McpSettings
 
     def open(self, context: AdapterContext) -> McpAdapter:
@@ -89,6 +91,8 @@ class McpAdapter:
             wire = self._wire(exchange, request.authorization(call.credential), call.deadline)
             return await self._once(call, outgoing, exchange, wire)
         except NotPossible as error:
+            # From here the call would have been the next request: all that was written came before it.
+            exchange.mark()
             return Outcome(Sent.NOT_SENT, code=error.code, detail=classify.cut(str(error)))
         finally:
             await _closed(exchange)
@@ -132,19 +136,24 @@ class McpAdapter:
             headers = {**outgoing.headers, **tool.headers(outgoing.params["arguments"])}
             limit.reschedule(None)
             answer = await opened.call(outgoing.params, headers)
-            return self._told(classify.outcome(_evidence(opened, answer, exchange.bytes_written, tool)))
+            self._doubt(answer)
+            return classify.outcome(_evidence(opened, answer, exchange.bytes_written, tool))
 
         limit = asyncio.timeout(call.deadline - self._monotonic())
         try:
             async with limit:
                 return await self._within(wire, work)
-        except NotPossible:
+        except NotPossible as error:
+            if wire.called:
+                return Outcome(Sent.LOST, code=error.code, detail=classify.cut(str(error)))
             raise
         except Exception as error:  # the limit's, or a defect here: what was sent decides, not the exception
             if limit.expired() and not wire.called:
                 raise NotPossible("UPSTREAM_TIMEOUT", "the deadline passed before the call could be sent") from None
-            sent = Sent.LOST if wire.called else Sent.NOT_SENT
-            return Outcome(sent, code="ADAPTER_FAILED", detail=classify.cut(f"{type(error).__name__}: {error}"))
+            detail = f"{type(error).__name__}: {error}"
+            if not wire.called:
+                raise NotPossible("ADAPTER_FAILED", detail) from None
+            return Outcome(Sent.LOST, code="ADAPTER_FAILED", detail=classify.cut(detail))
 
     async def _within(self, wire: Wire, work: _Work[_T]) -> _T:
         """Runs ``work`` in a session of the revision that the server speaks, which is forgotten when that fails."""
@@ -182,12 +191,11 @@ class McpAdapter:
             self._tools[name] = listing.tool(await listing.fetch(opened.ask), name, modern=opened.modern)
         return self._tools[name]
 
-    def _told(self, outcome: Outcome) -> Outcome:
-        """Forgets what the server has just contradicted."""
-        if outcome.sent is Sent.REJECTED:
+    def _doubt(self, answer: Answer) -> None:
+        """Forgets what the server may just have contradicted; that costs the next call a question or two."""
+        if answer.error is not None and answer.error.code in _CONTRADICTIONS:
             self._tools.clear()
             self._modern = None
-        return outcome
 
 
 async def _closed(exchange: Exchange) -> None:
@@ -198,12 +206,11 @@ async def _closed(exchange: Exchange) -> None:
 
 def _evidence(opened: Session, answer: Answer, bytes_written: int, tool: listing.Tool) -> classify.Evidence:
     return classify.Evidence(
-        tool=tool.definition["name"],
-        modern=opened.modern,
         bytes_written=bytes_written,
         call=opened.wire.call,
         result=answer.result,
         error=answer.error,
+        own=answer.own,
         call_id=str(opened.request_id),
         session_id=opened.session_id,
         definition=tool.definition,

@@ -1,11 +1,12 @@
-"""What the end of a call proves. A pure function over notes; the table is mcp.md section 2, on the safe side of it.
+"""What came of a call, and the facts of its answer. A pure function over notes; the table is mcp.md section 2.
 
 NOT_SENT   no byte of the POST left the process.
-REJECTED   the server says that it did not run the tool, in a form that only its front door uses: an unknown tool by
-           name, or (2026-07-28) a refused header or version with HTTP 400.
-ANSWERED   a complete result, or an error answer of which only the tool's contract can say what it means.
-LOST       everything else: no or half an answer, 404 and 5xx (a proxy or a session error may come after the effect,
-           MCP-02), internal errors, a task nobody claimed, a result that is none.
+ANSWERED   a complete result, or an error under this request's own id. Whether an error is the tool's and what it
+           proves is for the contract to say and the core to judge: servers answer -32602 after the tool has run, and
+           proxies "Unknown tool" after they have passed the call on.
+LOST       everything else: no or half an answer, one without this request's id or with a result and an error at once
+           (UPS-03), HTTP errors around no such message, 404 and 5xx (a proxy or a session error may come after the
+           effect, MCP-02), internal errors, a task nobody claimed, a result that is none.
 """
 
 from __future__ import annotations
@@ -18,18 +19,16 @@ from typing import Any, Final
 
 from mcp_types import ErrorData
 
-from kblockd.upstream.adapter import Outcome, Sent
+from kblockd.upstream.adapter import Facts, Outcome, Sent
 from kblockd_mcp import output as outputs
 from kblockd_mcp.wire import CallNotes
 
 MAX_DETAIL_BYTES: Final = 2048
-INVALID_PARAMS: Final = -32602
-HEADER_MISMATCH: Final = -32020
-UNSUPPORTED_VERSION: Final = -32022
 # Crashed, timed out or cut off on its way: such an error does not end the tool.
 _UNFINISHED: Final = frozenset({-32603, -32700, -32000, -32001})
-_UNKNOWN_TOOL: Final = re.compile(r"unknown tool|tool\b.*\bnot found|no such tool", re.IGNORECASE | re.DOTALL)
 _CONTENT_TYPES: Final = ("application/json", "text/event-stream")
+_LONGEST_CODE: Final = 64  # of an outcome
+_NOTHING: Final = Facts()
 _IDENTIFIER: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -37,12 +36,11 @@ _IDENTIFIER: Final = re.compile(r"[\x21-\x7e]{1,128}")
 class Evidence:
     """All that is known of one call when it ended."""
 
-    tool: str
-    modern: bool
     bytes_written: int
     call: CallNotes
     result: Mapping[str, Any] | None = None
     error: ErrorData | None = None
+    own: bool = False  # the error came under this request's id
     call_id: str = ""
     session_id: str = ""
     definition: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +65,8 @@ def _result(known: Evidence, result: Mapping[str, Any]) -> Outcome:
     if kind == "task" or ("task" in result and "content" not in result):
         task = _task_id(result)
         ids = {"task": _identifier(task)} if task else {}
-        return _end(known, Sent.LOST, "TASK_UNSUPPORTED", "the work may go on", ids=ids)
+        facts = Facts(at_work=True)
+        return _end(known, Sent.LOST, "TASK_UNSUPPORTED", "the work may go on", ids=ids, facts=facts)
     is_error = result.get("isError", False)
     if kind != "complete":
         return _end(known, Sent.LOST, "RESULT_TYPE_UNKNOWN", f"resultType {kind!r}")
@@ -77,7 +76,8 @@ def _result(known: Evidence, result: Mapping[str, Any]) -> Outcome:
         return _end(known, Sent.LOST, "RESULT_MALFORMED", "neither content nor structuredContent")
     output = outputs.extract(result)
     if is_error:
-        return _end(known, Sent.ANSWERED, "TOOL_ERROR", outputs.text(result), error=True, output=output)
+        facts = Facts(True, "tool_result", known.call.status, known.call.content_type)
+        return _end(known, Sent.ANSWERED, "TOOL_ERROR", outputs.text(result), error=True, output=output, facts=facts)
     return _end(known, Sent.ANSWERED, outputs.fault(result, known.definition), output=output)
 
 
@@ -97,22 +97,12 @@ def _refusal(known: Evidence, status: int) -> Outcome:
         return _end(known, Sent.LOST, "NO_ANSWER")
     if status < 300 and known.call.content_type not in _CONTENT_TYPES:
         return _end(known, Sent.LOST, "CONTENT_TYPE", known.call.content_type)
-    rejected = _rejection(known, error, status)
-    if rejected:
-        return _end(known, Sent.REJECTED, rejected, _said(error))
-    if error.code in _UNFINISHED and status < 300:
-        return _end(known, Sent.LOST, f"RPC_ERROR_{abs(error.code)}", _said(error))
-    code = f"RPC_ERROR_{abs(error.code)}" if status < 300 else f"HTTP_{status}"
-    return _end(known, Sent.ANSWERED, code, _said(error), error=True)
-
-
-def _rejection(known: Evidence, error: ErrorData, status: int) -> str:
-    if error.code == INVALID_PARAMS:
-        said = cut(error.message)  # no front door says more, and the search takes the square of the length
-        return "TOOL_UNKNOWN" if known.tool in said and _UNKNOWN_TOOL.search(said) else ""
-    if known.modern and status == 400 and error.code in (HEADER_MISMATCH, UNSUPPORTED_VERSION):
-        return "HEADER_MISMATCH" if error.code == HEADER_MISMATCH else "VERSION_UNSUPPORTED"
-    return ""
+    code = f"RPC_ERROR_{abs(error.code)}"[:_LONGEST_CODE] if status < 300 else f"HTTP_{status}"
+    if not known.own or error.code in _UNFINISHED:
+        return _end(known, Sent.LOST, code, _said(error))
+    facts = Facts(True, "rpc_error", status, known.call.content_type, error.code)
+    output = error.model_dump(exclude_none=True)
+    return _end(known, Sent.ANSWERED, code, _said(error), error=True, output=output, facts=facts)
 
 
 def _end(
@@ -124,6 +114,7 @@ def _end(
     error: bool = False,
     output: Any = None,
     ids: Mapping[str, str] | None = None,
+    facts: Facts = _NOTHING,
 ) -> Outcome:
     digest = known.call.sha256.hexdigest() if known.call.status is not None else ""
     return Outcome(
@@ -134,6 +125,7 @@ def _end(
         detail=cut(detail),
         raw_sha256=digest,
         request_ids={**_request_ids(known), **(ids or {})},
+        facts=facts,
     )
 
 

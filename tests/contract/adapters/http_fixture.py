@@ -14,7 +14,7 @@ from tests.upstreams.misbehaving import MisbehavingServer, Mode
 from tests.upstreams.rest_app import RestApp
 
 OUTCOMES = {
-    Mode.ERROR_AFTER_EFFECT: (Sent.ANSWERED, "HTTP_500"),
+    Mode.ERROR_AFTER_EFFECT: (Sent.LOST, "HTTP_500"),
     Mode.GATEWAY_TIMEOUT: (Sent.LOST, "HTTP_504"),
     Mode.GARBAGE: (Sent.LOST, "ANSWER_NOT_JSON"),
 }

@@ -16,13 +16,14 @@ from kblockd.domain.records import Record, RecordType, read
 from kblockd.evidence import verify_offline
 from kblockd.ledger import checkpoint
 from kblockd.ledger.merkle import verify_consistency
+from tests import harness
 from tests.crash.daemon.forked import ForkedSite
 from tests.harness import approve, merged, refund_contract
 from tests.upstreams.payments import PaymentsServer
 
 _numbers = itertools.count(1)
 ATTEMPTS = {"execution": {"maximum_attempts": 3}}
-EFFECT_FREE = {"tool": {"errors_are_effect_free": True}}
+EFFECT_FREE = {"tool": harness.EFFECT_FREE}
 
 
 def variant(environment: str, *changes: dict[str, Any]) -> dict[str, Any]:

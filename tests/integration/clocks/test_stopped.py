@@ -94,29 +94,26 @@ def test_r572_nothing_leaves_after_the_deadline_when_the_machine_slept_on_the_wa
     assert effects(pay, mine) == []
 
 
-def test_rpc_09_a_late_success_of_the_attempt_before_stops_the_next_on_its_way(
+def test_rpc_09_ups_08_a_task_that_only_ends_when_it_is_cancelled_allows_no_next_attempt(
     site: StoppingSite, pay: PaymentsServer, act: Callable[[Invoke], Invoke]
 ) -> None:
-    """RPC-09, C3: the first attempt was lost and looked up as absent, and answers while the second one connects: what
-    was done is not done again."""
+    """RPC-09, C3, UPS-08: the first attempt is lost and looked up as absent, and might still act: nothing proves that
+    it did not, also not its end, for which it had to be cancelled. What it says then is evidence."""
     attempts: list[Invocation] = []
-    answered = asyncio.Event()
 
     async def effect(self: McpAdapter, given: Invocation) -> Outcome:
         attempts.append(given)
-        if len(attempts) == 1:
-            await answered.wait()
-            return Outcome(Sent.ANSWERED, {"status": "succeeded"})
-        answered.set()
-        while not site.parts.late.waiting(pending.execution_id):
-            await asyncio.sleep(0.01)
-        return await plain(self, given)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return Outcome(Sent.LOST, request_ids={"sdk": "still-at-it"})
+        raise AssertionError
 
-    plain = act(effect)
-    mine, call, pending = approved(site, "impatient")
+    act(effect)
+    mine, call, _ = approved(site, "impatient")
     answer = told(site, call)
     assert isinstance(answer, Held), answer
-    assert (answer.code, len(attempts), effects(pay, mine)) == ("LATE_ANSWER", 2, [])
+    assert (answer.code, len(attempts), effects(pay, mine)) == ("UPSTREAM_TIMEOUT", 1, [])
     assert (answer.executed, answer.outcome_unknown) == (True, True)
 
 

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.harness import ROOT
+from tests.integration.hostile.proofs import tables
 from tests.integration.hostile.rows import FINAL_SECONDS, PATIENT_SECONDS, Expected, Row
 from tests.integration.hostile.table import GROUPS
 
 FILE: Final = ROOT / "kblockd" / "upstream" / "hostile.md"
 _INTRODUCTION: Final = f"""# What a hostile upstream can do, and what comes of it
 
-<!-- Written by `python -m tests.integration.hostile.document` from tests/integration/hostile/table.py, which the tests
-play against a real daemon: change the table, not this file. -->
+<!-- Written by `python -m tests.integration.hostile.document` from table.py and proofs.py beside it, which the tests
+play against a real daemon and real adapters: change these, not this file. -->
 
 Two attempts are allowed, an exchange may take ten seconds, the contract declares a strongly consistent lookup whose
 absence is final {FINAL_SECONDS} s after the call ({PATIENT_SECONDS} s where an abandoned call may still be carried
@@ -22,8 +23,9 @@ is said. An upstream may do whatever it likes; what may not happen is a second e
 "nothing happened" that is not true, a success that is not proved, an attempt before a lookup is final, a credential in
 what is kept, or a daemon that suffers.
 
-- *first attempt*: class and code of the attempt record, what the adapter can prove of the first call.
-  `failed_before_side_effect`: no byte left, or the upstream's own front door says that nothing ran; sent again at once.
+- *first attempt*: class and code of the attempt record, what is proved by the first call itself.
+  `failed_before_side_effect`: no byte left, or the tool's own error is one that the contract declares to come before
+  any work; sent again at once.
   `unknown_outcome`: looked up by the effect key, until it is present, or its absence is final and it is sent again, or
   nothing can prove it and an operator must. `completed_unverified`: answered, and believed only when it is read back.
 - *ends as*: state, result class and the code that the caller gets.
@@ -35,7 +37,8 @@ what is kept, or a daemon that suffers.
 
 def written() -> str:
     """The whole document."""
-    return "\n".join([_INTRODUCTION, *(part for title, rows in GROUPS.items() for part in _section(title, rows))])
+    behaviours = (part for title, rows in GROUPS.items() for part in _section(title, rows))
+    return "\n".join([_INTRODUCTION, *behaviours, *tables()])
 
 
 def _section(title: str, rows: tuple[Row, ...]) -> Iterator[str]:

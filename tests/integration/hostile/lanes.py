@@ -34,6 +34,24 @@ CLOCKS: Final = {
     "client_wait_seconds": 120,
 }
 PROTOCOLS: Final = {"mcp": MODERN, "mcp-2025": HANDSHAKE}
+# Of the tool's own errors, by whether it speaks REST: those that say "later" come before any work.
+ERRORS: Final = {
+    True: {
+        "in": "body",
+        "media_type": rest_app.PROBLEM,
+        "has": "/code",
+        "code": "/code",
+        "rejected_before_work": [429],
+        "in_progress": ["busy"],
+    },
+    False: {
+        "in": "tool_result",
+        "has": "/code",
+        "code": "/code",
+        "rejected_before_work": ["later"],
+        "in_progress": ["busy"],
+    },
+}
 READS: Final = ("get_order", "list_refunds", "find_refund")
 
 
@@ -59,7 +77,7 @@ class Lane:
         place = {"in": "header", "name": rest_app.EFFECT_KEY} if rest else {"in": "meta", "name": mcp_app.EFFECT_KEY}
         changes = {
             "action": {"environment": self.name},
-            "tool": {"upstream": self.name, "name": self.tool, "effect_key": place},
+            "tool": {"upstream": self.name, "name": self.tool, "effect_key": place, "errors": ERRORS[rest]},
             "execution": {
                 "credential_source": "static",
                 "maximum_attempts": 2,
@@ -87,7 +105,7 @@ class Lane:
 
 def _rest() -> dict[str, Any]:
     call = {"path": "/refunds", "definition": "/paths/~1refunds/post", "operation": "/operation"}
-    word = {"success": {"pointer": "/ok", "equals": True}, "not_executed_statuses": [429]}
+    word = {"success": {"pointer": "/ok", "equals": True}}
     read = {"method": "GET", "definition": "/paths/~1refunds/get"}
     tools = {
         "refund": {**call, **word, "poll": {"method": "GET", "path": "/operations/{operation}"}},

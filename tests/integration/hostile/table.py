@@ -119,11 +119,10 @@ GROUPS: Final[dict[str, tuple[Row, ...]]] = {
         ),
         each(Mode.SLOW, "is silent for six seconds of the ten that it has, then answers", "MCP-11", well()),
         each(Mode.GONE_AFTER_EFFECT, "acts, and the whole server goes away", "MCP-01 OUT-05", _BROKEN),
-        Row(
+        each(
             Mode.LOOKUP_FAILS,
             "acts and resets the connection; every lookup answers 500",
-            "VER-04 HTP-08",
-            _BLIND,
+            "VER-04 HTP-08 UPS-05",
             _BROKEN,
             every=True,
         ),
@@ -140,10 +139,29 @@ GROUPS: Final[dict[str, tuple[Row, ...]]] = {
         each(Mode.GATEWAY_TIMEOUT, "acts, and a proxy answers 504", "HTP-08", found("HTTP_504")),
         Row(
             Mode.NOT_RUN,
-            "says in its protocol's own way that it did not run the call (a configured 429; an unknown tool)",
-            "OUT-05",
+            "says in its own shape, by a code that the contract lists, that it did not run the call",
+            "OUT-05 UPS-06",
             unsent("HTTP_429", calls=2),
-            unsent("TOOL_UNKNOWN", calls=2),
+            unsent("TOOL_ERROR", calls=2),
+        ),
+        each(
+            Mode.STILL_BUSY,
+            "acts and says in its own shape that it is still at work",
+            "OUT-10 UPS-07",
+            found("IN_PROGRESS"),
+        ),
+        each(Mode.EDGE_524, "acts, and an edge answers 524 with a page", "UPS-04", found("HTTP_524")),
+        each(
+            Mode.PAGE_429,
+            "acts, and a gateway answers a listed status (429) with a page",
+            "UPS-06",
+            found("HTTP_429"),
+        ),
+        each(
+            Mode.JSON_429,
+            "acts, and a gateway answers a listed status (429) with JSON of its own",
+            "UPS-06",
+            found("HTTP_429"),
         ),
         Row(
             Mode.REFUSED,
@@ -284,6 +302,14 @@ GROUPS: Final[dict[str, tuple[Row, ...]]] = {
     ),
     "What only MCP can say": (
         mcp(Mode.WRONG_ID, "acts and answers under the id of another request", "OUT-05", found("RPC_ERROR_32000")),
+        mcp(
+            Mode.UNKNOWN_TOOL,
+            "acts and answers -32602, unknown tool",
+            "UPS-01 UPS-02 MCP-06",
+            found("RPC_ERROR_32602"),
+        ),
+        mcp(Mode.NULL_ID, "acts and answers -32020 with id null, as HTTP 400", "UPS-03", found("HTTP_400")),
+        mcp(Mode.BOTH, "acts and answers a result and an error at once", "UPS-03", found("RPC_ERROR_32600")),
         mcp(Mode.INTERNAL_ERROR, "acts and answers a JSON-RPC internal error", "MCP-06", found("RPC_ERROR_32603")),
         mcp(Mode.SESSION_LOST, "acts and answers 404, session not found", "MCP-02 MCP-09", found("HTTP_404")),
         mcp(Mode.INPUT_REQUIRED, "asks for input and does nothing", "MCP-06", again("INPUT_REQUIRED")),

@@ -120,7 +120,13 @@ def test_the_credentials_stand_nowhere(played: Played) -> None:
 
 def test_every_mode_has_a_row() -> None:
     """A way to misbehave that no row uses would look covered."""
-    elsewhere = {Mode.OK, Mode.REFUSE, Mode.DROP_ON_ACCEPT, Mode.LATE}  # tests/contract/adapters, pipeline/test_http.py
+    elsewhere = {
+        Mode.OK,
+        Mode.SCRIPTED,
+        Mode.REFUSE,
+        Mode.DROP_ON_ACCEPT,
+        Mode.LATE,
+    }  # tests/contract/adapters, pipeline/test_http.py
     assert {row.mode for row in ROWS} | elsewhere == set(Mode)
     assert sum(map(len, GROUPS.values())) == len(ROWS)
 

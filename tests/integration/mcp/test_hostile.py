@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kblockd.domain import canonical
-from kblockd.upstream.adapter import AdapterFault, Outcome, Sent
+from kblockd.upstream.adapter import AdapterFault, Facts, Outcome, Sent
 from tests.integration.mcp.rig import HANDSHAKE, MODERN, adapter, call
 from tests.upstreams.raw_mcp import DONE, TOOL, Behaviour, Peer, RawMcp
 
@@ -315,32 +315,29 @@ async def test_siblings_do_not_share_a_session(server: RawMcp, protocol: str) ->
 
 
 async def test_error_answers(server: RawMcp, protocol: str) -> None:
-    """R221, R238: an error answer is an answer; only a front-door refusal says that nothing ran."""
+    """R221, R238, UPS-01: an error answer is an answer with its facts; no text and no code says that nothing ran."""
 
-    async def answer(code: int, message: str, status: int = 200) -> tuple[Sent, bool, str]:
+    async def answer(code: int, message: str, status: int = 200) -> str:
         async def error(peer: Peer) -> None:
             await peer.error(code, message, status)
 
         outcome = await outcome_of(server, error, protocol)
-        return outcome.sent, outcome.is_error, outcome.code
+        assert (outcome.sent, outcome.is_error) == (Sent.ANSWERED, True)
+        assert outcome.facts == Facts(True, "rpc_error", status, "application/json", code)
+        assert outcome.output == {"code": code, "message": message}
+        return outcome.code
 
-    modern = protocol == MODERN
-    rejected = (Sent.REJECTED, False)
-    assert await answer(-32602, "Unknown tool: act") == (*rejected, "TOOL_UNKNOWN")
-    assert await answer(-32602, "amount must be positive") == (Sent.ANSWERED, True, "RPC_ERROR_32602")
-    assert await answer(-32602, "Unknown tool: other") == (Sent.ANSWERED, True, "RPC_ERROR_32602")
-    assert await answer(-32050, "limit") == (Sent.ANSWERED, True, "RPC_ERROR_32050")
-    mismatch = (*rejected, "HEADER_MISMATCH") if modern else (Sent.ANSWERED, True, "HTTP_400")
-    assert await answer(-32020, "header mismatch", 400) == mismatch
-    assert await answer(-32020, "header mismatch") == (Sent.ANSWERED, True, "RPC_ERROR_32020")
-    assert (await answer(-32022, "version", 400))[0] is (Sent.REJECTED if modern else Sent.ANSWERED)
-    assert await answer(-32600, "expired token", 401) == (Sent.ANSWERED, True, "HTTP_401")
+    assert await answer(-32602, "Unknown tool: act") == "RPC_ERROR_32602"
+    assert await answer(-32602, "amount must be positive") == "RPC_ERROR_32602"
+    assert await answer(-32050, "limit") == "RPC_ERROR_32050"
+    assert await answer(-32020, "header mismatch", 400) == "HTTP_400"
+    assert await answer(-32020, "header mismatch") == "RPC_ERROR_32020"
+    assert await answer(-32022, "version", 400) == "HTTP_400"
+    assert await answer(-32600, "expired token", 401) == "HTTP_401"
 
 
-@pytest.mark.parametrize(("status", "sent"), [(400, Sent.ANSWERED), (404, Sent.LOST), (502, Sent.LOST)])
-async def test_a_result_under_a_status_that_denies_it_is_none(
-    server: RawMcp, protocol: str, status: int, sent: Sent
-) -> None:
+@pytest.mark.parametrize("status", [400, 404, 502])
+async def test_a_result_under_a_status_that_denies_it_is_none(server: RawMcp, protocol: str, status: int) -> None:
     """R183: whose word it is, nobody knows: the server's, or that of something before it; never a success."""
 
     async def contradicting(peer: Peer) -> None:
@@ -348,12 +345,12 @@ async def test_a_result_under_a_status_that_denies_it_is_none(
         await peer.json({"jsonrpc": "2.0", "id": peer.id, "result": {**DONE, "resultType": "complete"}}, status)
 
     outcome = await outcome_of(server, contradicting, protocol)
-    assert (outcome.sent, outcome.is_error, outcome.code) == (sent, sent is Sent.ANSWERED, f"HTTP_{status}")
+    assert (outcome.sent, outcome.is_error, outcome.code) == (Sent.LOST, False, f"HTTP_{status}")
     assert len(server.calls) == 1
 
 
 async def test_a_long_error_is_not_searched_for_long(server: RawMcp, protocol: str) -> None:
-    """R201: where an unknown tool is looked for, the text is the server's; all of it would take the square of it."""
+    """R201: nothing is looked for in the server's text."""
 
     async def talkative(peer: Peer) -> None:
         await peer.error(-32602, "act " + "tool " * 20_000)
@@ -364,14 +361,60 @@ async def test_a_long_error_is_not_searched_for_long(server: RawMcp, protocol: s
     assert time.monotonic() - begun < 10
 
 
-async def test_an_error_without_id_still_ends_the_call(server: RawMcp, protocol: str) -> None:
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("code", [-32050, -32020])
+async def test_ups_03_an_error_without_id_ends_the_call_and_is_no_answer_to_it(
+    server: RawMcp, protocol: str, code: int, status: int
+) -> None:
     """JSON-RPC allows id null in an error; the SDK alone would wait for ever."""
 
     async def nameless(peer: Peer) -> None:
-        await peer.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32050, "message": "no"}})
+        peer.act()
+        await peer.json({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": "no"}}, status)
 
     outcome = await outcome_of(server, nameless, protocol)
-    assert (outcome.sent, outcome.code) == (Sent.ANSWERED, "RPC_ERROR_32050")
+    expected = f"RPC_ERROR_{-code}" if status == 200 else "HTTP_400"
+    assert (outcome.sent, outcome.code, outcome.facts) == (Sent.LOST, expected, Facts())
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_ups_03_a_result_and_an_error_at_once_are_neither(server: RawMcp, protocol: str, streamed: bool) -> None:
+    """Lost, whichever member comes first; null is how some servers leave one out."""
+
+    async def said(**members: Any) -> Outcome:
+        async def both(peer: Peer) -> None:
+            peer.act()
+            message = {"jsonrpc": "2.0", "id": peer.id, **members}
+            if not streamed:
+                await peer.json(message)
+                return
+            await peer.open_stream()
+            await peer.event(message)
+            await peer.raw(b"0\r\n\r\n")
+
+        return await outcome_of(server, both, protocol)
+
+    result = {**DONE, "resultType": "complete"}
+    error = {"code": -32602, "message": "Unknown tool: act"}
+    for members in ({"result": result, "error": error}, {"error": error, "result": result}):
+        assert (await said(**members)).sent is Sent.LOST
+    assert (await said(result=result, error=None)).is_error is False
+    assert (await said(result=None, error=error)).code == "RPC_ERROR_32602"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 409, 413, 429, 451])
+async def test_ups_06_an_http_error_without_a_message_of_the_protocol_is_lost(
+    server: RawMcp, protocol: str, status: int
+) -> None:
+    """A page, or JSON that a gateway made."""
+    for body, kind in ((b"<html>", "text/html"), (b'{"error":{"code":-32602,"message":"x"}}', "application/json")):
+
+        async def gateway(peer: Peer, body: bytes = body, kind: str = kind) -> None:
+            peer.act()
+            await peer.http(status, body, kind)
+
+        outcome = await outcome_of(server, gateway, protocol)
+        assert (outcome.sent, outcome.code, outcome.facts) == (Sent.LOST, f"HTTP_{status}", Facts())
 
 
 async def test_mcp_02_session_errors_after_the_effect_are_lost(server: RawMcp, protocol: str) -> None:

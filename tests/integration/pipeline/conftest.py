@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import merged, refund_contract
+from tests.harness import EFFECT_FREE, merged, refund_contract
 from tests.integration.pipeline.local import LONG_LEASE, PATIENT_BREAKER, LocalSite, variants
 from tests.upstreams.payments import PaymentsServer, Switches
 
@@ -17,7 +17,7 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "twice": {"execution": {"maximum_attempts": 2}},
     "contained": {"recovery": {"verification_failure": "contain"}},
     "unproved": {"verification": {"required": False, "maximum_duration_seconds": 1}},
-    "effect-free": {"tool": {"errors_are_effect_free": True}},
+    "effect-free": {"tool": EFFECT_FREE},
     "impatient": {"execution": {"request_timeout_seconds": 1, "maximum_attempts": 2}},
     "brief": {"verification": {"maximum_duration_seconds": 1}},
     "blind": {"lookup": []},

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.harness import EFFECT_FREE
 from tests.integration.pipeline.conftest import pay, payments
 from tests.integration.pipeline.local import variants
 from tests.integration.staged import StagedSite
@@ -13,7 +14,7 @@ from tests.upstreams.payments import PaymentsServer
 
 __all__ = ["pay", "payments", "staged"]
 
-FREE = {"tool": {"errors_are_effect_free": True}, "execution": {"maximum_attempts": 2}}
+FREE = {"tool": EFFECT_FREE, "execution": {"maximum_attempts": 2}}
 
 
 @pytest.fixture(scope="session")

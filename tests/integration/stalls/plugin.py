@@ -127,7 +127,7 @@ class StallingAdapter:
 class StallingPlugin:
     """Implements ``kblockd.upstream.adapter.AdapterPlugin``."""
 
-    api_version: Literal[1] = 1
+    api_version: Literal[2] = 2
     settings_model: type[Any] = Settings
 
     def open(self, context: AdapterContext) -> StallingAdapter:

@@ -49,8 +49,10 @@ class Puppet:
         finally:
             found["payments"] = real
 
-    async def invoke(self, call: Call, on_late: OnLate, permit: Callable[[], bool]) -> Outcome:
-        """Counted."""
+    async def invoke(
+        self, call: Call, on_late: OnLate, permit: Callable[[bool], bool], on_outlive: Callable[[], object]
+    ) -> Outcome:
+        """Counted; no task outlives its answer."""
         self.invoked.append(call)
         return await self.on_invoke(call, on_late)
 

@@ -91,9 +91,11 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
     },
     RecordType.SENT: {"fence": FENCE, "boot": NAME, "effect_key": DIGEST},
     RecordType.ATTEMPT_OUTCOME: {
-        **dict.fromkeys(("sent", "class"), WORD),
+        **dict.fromkeys(("sent", "class", "proof", "answer_form"), WORD),
         **dict.fromkeys(("output_sha256", "detail_sha256", "raw_sha256"), DIGEST),
-        **dict.fromkeys(("is_error", "late"), FLAG),
+        **dict.fromkeys(("is_error", "late", "at_work"), FLAG),
+        **dict.fromkeys(("answer_status", "answer_rpc_code"), NUMBER),
+        "answer_media_type": NAME,
         "code": CODE,
         "operation": NAME,
         "request_ids": PAIRS,

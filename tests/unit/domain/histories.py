@@ -284,6 +284,12 @@ class Records:
             raw_sha256="",
             request_ids={"request": "r-1"},
             late=late,
+            proof="not_sent" if class_ == "failed_before_side_effect" else "",
+            at_work=class_ == "accepted",
+            answer_form="",
+            answer_status=200,
+            answer_media_type="application/json",
+            answer_rpc_code=0,
         )
 
     def accepted(self, operation: str = "op-1") -> Record:

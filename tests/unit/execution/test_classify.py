@@ -10,18 +10,17 @@ import pytest
 from kblockd.domain.contract import ActionContract, parse
 from kblockd.domain.states import ResultClass
 from kblockd.execution.classify import classify_outcome
-from kblockd.upstream.adapter import Outcome, Sent
+from kblockd.upstream.adapter import Facts, Outcome, Sent
 from tests.harness import refund_contract
 
 BEFORE, UNKNOWN = ResultClass.FAILED_BEFORE_SIDE_EFFECT, ResultClass.UNKNOWN_OUTCOME
 ANSWERED, ACCEPTED = ResultClass.COMPLETED_UNVERIFIED, ResultClass.ACCEPTED
+ERRORS = {"in": "body", "media_type": "application/json", "has": "/error"}
 
-# (what is known, is it an error) to the class where errors prove nothing, and where they are effect-free.
+# (what is known, is it an error) to the class where errors prove nothing, and where the tool's own are effect-free.
 TABLE: dict[tuple[Sent, bool], tuple[ResultClass, ResultClass]] = {
     (Sent.NOT_SENT, False): (BEFORE, BEFORE),
     (Sent.NOT_SENT, True): (BEFORE, BEFORE),
-    (Sent.REJECTED, False): (BEFORE, BEFORE),
-    (Sent.REJECTED, True): (BEFORE, BEFORE),
     (Sent.ANSWERED, False): (ANSWERED, ANSWERED),
     (Sent.ANSWERED, True): (UNKNOWN, BEFORE),
     (Sent.ACCEPTED, False): (ACCEPTED, ACCEPTED),
@@ -33,7 +32,7 @@ TABLE: dict[tuple[Sent, bool], tuple[ResultClass, ResultClass]] = {
 
 def contract(effect_free: bool) -> ActionContract:
     """The refund, with errors that prove something or not."""
-    return parse(refund_contract({"tool": {"errors_are_effect_free": effect_free}}))
+    return parse(refund_contract({"tool": {"errors_are_effect_free": effect_free, "errors": ERRORS}}))
 
 
 def test_the_table_is_whole() -> None:
@@ -43,10 +42,11 @@ def test_the_table_is_whole() -> None:
 
 @pytest.mark.parametrize(("sent", "is_error"), list(TABLE))
 @pytest.mark.parametrize("effect_free", [False, True])
-@pytest.mark.parametrize("output", [None, {"ok": True, "status": "succeeded"}, {"ok": False, "error": "no"}])
+@pytest.mark.parametrize("output", [{"error": "", "ok": True}, {"ok": False, "error": "no"}])
 def test_r210_a_class_follows_from_what_is_proved(sent: Sent, is_error: bool, effect_free: bool, output: Any) -> None:
     """R210 to R226, MCP-06, OUT-05, interfaces.md section 3: never from what the answer says of itself."""
-    outcome = Outcome(sent, output=output, is_error=is_error, operation="op-1", code="HTTP_500", detail="success!")
+    facts = Facts(True, "body", 422, "application/json")
+    outcome = Outcome(sent, output, is_error, operation="op-1", code="HTTP_422", detail="success!", facts=facts)
     assert classify_outcome(outcome, contract(effect_free)) is TABLE[sent, is_error][effect_free]
 
 

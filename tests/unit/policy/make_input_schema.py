@@ -50,9 +50,15 @@ def absent_or(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def contract() -> dict[str, Any]:
-    """``ActionContract.document``: without references, and without what only its parser needs."""
+    """``ActionContract.document``: without references, and without what only its parser needs.
+
+    ``tool.errors`` is there only where a contract declares it, and never null.
+    """
     model = ActionContract.model_json_schema(mode="serialization", by_alias=True)
     found: dict[str, Any] = _plain(model, model["$defs"])
+    tool = found["properties"]["tool"]
+    tool["required"].remove("errors")
+    tool["properties"]["errors"] = tool["properties"]["errors"]["anyOf"][0]
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
+from kblockd.domain.contract.errors import ToolErrors
 from kblockd.domain.principal import Principal
 from kblockd.execution import envelopes
 from kblockd.policy import inputs
@@ -20,6 +21,9 @@ from tests.unit.policy.test_shipped import refund
 
 SCHEMA = json.loads(schema_text())
 APPROVAL = refund()["approval"]
+ERRORS = ToolErrors.model_validate({"in": "body", "media_type": "application/json", "has": "/code"}).model_dump(
+    mode="json", by_alias=True
+)
 ASKED = inputs.document(
     inputs.subject(
         operation="payment.refund.create",
@@ -32,7 +36,7 @@ ASKED = inputs.document(
         action_sha256="0" * 64,
         envelope=envelopes.document(FULL),
         args={"amount": "1.00"},
-        contract=CONTRACT.document,
+        contract={**CONTRACT.document, "tool": {**CONTRACT.document["tool"], "errors": ERRORS}},
         contract_sha256=CONTRACT.sha256,
         upstream="payments",
         origin="http://127.0.0.1:1",
@@ -65,7 +69,9 @@ def test_the_file_is_what_its_maker_makes() -> None:
 
 def test_an_input_as_the_daemon_puts_it_together_fits() -> None:
     Draft7Validator.check_schema(SCHEMA)
-    assert [error.message for error in Draft7Validator(SCHEMA).iter_errors(ASKED)] == []
+    plain = {**ASKED, "contract": CONTRACT.document}  # without tool.errors
+    for asked in (ASKED, plain):
+        assert [error.message for error in Draft7Validator(SCHEMA).iter_errors(asked)] == []
 
 
 def closed(schema: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

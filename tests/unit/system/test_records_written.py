@@ -15,7 +15,7 @@ from kblockd.client.answers import Answer, ApprovalPending, Held
 from kblockd.client.errors import CallError
 from kblockd.domain.outcome import Finding
 from kblockd.domain.records import Record, RecordType, read
-from tests.harness import Site, approve, refund
+from tests.harness import EFFECT_FREE, Site, approve, refund
 from tests.unit.domain.bodies import faults
 from tests.unit.domain.histories import Ledger
 from tests.upstreams.payments import PaymentsServer, Switches
@@ -57,7 +57,7 @@ def leaves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[bytes]]:
             payments.url,
             contract={
                 "execution": {"maximum_attempts": 2},
-                "tool": {"errors_are_effect_free": True},
+                "tool": EFFECT_FREE,
                 "verification": {"maximum_duration_seconds": 1},
             },
         )

@@ -34,7 +34,7 @@ class Loose(BaseModel):
 class Recorder:
     """A plugin that notes what is opened and closed."""
 
-    api_version = 1
+    api_version = 2
     settings_model: Any = Settings
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ def _points(monkeypatch: pytest.MonkeyPatch, **plugins: object) -> Any:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "other version": ({"one": _plugin(api_version=2)}, "plugin API 2, this daemon 1"),
+    "other version": ({"one": _plugin(api_version=1)}, "plugin API 1, this daemon 2"),
     "no version": ({"one": object()}, "plugin API None"),
     "two of a name": ({"one": _plugin(), "one__again": _plugin()}, "found 2"),
     "none of the name": ({"other": _plugin()}, "found 0; installed: other"),
@@ -118,7 +118,7 @@ def test_only_configured_names_are_loaded(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_installed_http_plugin_is_found() -> None:
     """The real entry point."""
     (plugin,) = load_plugins(["http"]).values()
-    assert plugin.api_version == 1
+    assert plugin.api_version == 2
 
 
 def _config(**changes: Any) -> UpstreamConfig:

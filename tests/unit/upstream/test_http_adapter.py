@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kblockd_http import classify
 from kblockd_http.settings import Settings
 from pydantic import ValidationError
 
-from kblockd.upstream.adapter import AdapterFault, Call, Outcome, Sent
+from kblockd.upstream.adapter import AdapterFault, Call, Facts, Outcome, Sent
 from kblockd.upstream.catalog import CatalogError, Upstream, load_plugins, open_upstreams
 from kblockd.upstream.model import UpstreamConfig
 from tests.unit.upstream.plugin import call
@@ -126,23 +127,49 @@ async def test_htp_04_without_a_predicate_the_body_is_left_to_verification() -> 
     [
         (400, Sent.ANSWERED),
         (404, Sent.ANSWERED),
-        (409, Sent.REJECTED),
-        (422, Sent.ANSWERED),
+        (409, Sent.ANSWERED),
         (429, Sent.ANSWERED),
-        (500, Sent.ANSWERED),
+        (499, Sent.ANSWERED),
+        (407, Sent.LOST),
         (408, Sent.LOST),
-        (502, Sent.LOST),
-        (503, Sent.LOST),
+        (500, Sent.LOST),
         (504, Sent.LOST),
+        (520, Sent.LOST),
+        (524, Sent.LOST),
+        (598, Sent.LOST),
     ],
 )
 @pytest.mark.parametrize("body", [b'{"error":"x"}', b"<html>", b""])
-async def test_htp_08_an_error_status_proves_only_what_is_configured(status: int, sent: Sent, body: bytes) -> None:
-    """HTP-08, MCP-06: never success, never repeated; rejected only where the configuration says so."""
-    outcome, requests = await _answered({"not_executed_statuses": [409]}, status, body)
+async def test_htp_08_ups_04_ups_05_an_error_is_reported_and_not_judged(status: int, sent: Sent, body: bytes) -> None:
+    """HTP-08, MCP-06: never success, never repeated, and no word of what it proves; a 5xx is lost, JSON or not."""
+    outcome, requests = await _answered({}, status, body)
     assert (outcome.sent, outcome.is_error, outcome.code) == (sent, True, f"HTTP_{status}")
+    assert outcome.facts == Facts(True, "body", status, "application/json")
+    assert outcome.output == ({"error": "x"} if body.startswith(b"{") else None)
     assert requests == 1
     assert len(outcome.raw_sha256) == 64
+
+
+@pytest.mark.parametrize(
+    ("headers", "media_type"),
+    [
+        ([(b"content-type", b"Application/Problem+JSON; charset=utf-8")], "application/problem+json"),
+        ([(b"content-type", b"application/json"), (b"content-type", b"text/html")], ""),
+        ([(b"content-type", b"json")], ""),
+        ([(b"content-type", b"a/b, c/d")], ""),
+        ([], ""),
+    ],
+)
+def test_ups_06_the_media_type_is_the_one_that_is_said(headers: Any, media_type: str) -> None:
+    """Two of them are none: whose word is it?"""
+    assert classify.media_type(headers) == media_type
+
+
+@pytest.mark.parametrize(("body", "at_work"), [(b'{"ok":true}', True), (b"<html>", True)])
+async def test_htp_03_accepted_without_an_operation_goes_on(body: bytes, at_work: bool) -> None:
+    """OUT-10: no look-up can prove that nothing comes of it."""
+    outcome, _ = await _answered({"operation": "/id"}, 202, body)
+    assert (outcome.sent, outcome.facts.at_work) == (Sent.LOST, at_work)
 
 
 @pytest.mark.parametrize(
@@ -281,6 +308,7 @@ POLLED = {
         (200, {"status": "failed"}, Sent.ANSWERED, True),
         (404, {"error": "gone"}, Sent.ANSWERED, True),
         (503, {}, Sent.LOST, True),
+        (500, {}, Sent.LOST, True),
     ],
 )
 async def test_out_10_r204_polls_say_whether_work_goes_on(status: int, body: Any, sent: Sent, is_error: bool) -> None:
@@ -335,7 +363,7 @@ async def test_a_definition_that_cannot_be_read_is_a_fault(status: int, body: by
 async def test_the_template_is_part_of_the_definition() -> None:
     """MCP-13 for HTTP: another path, predicate or proof is another definition, without asking the server."""
     found = []
-    for tool in ({"path": "/r"}, {"path": "/r2"}, {"path": "/r", "not_executed_statuses": [409]}):
+    for tool in ({"path": "/r"}, {"path": "/r2"}, {"path": "/r", "success": {"pointer": "/ok", "equals": True}}):
         async with opened(tool) as (upstream, server, _):
             found.append((await upstream.read.describe("refund", call().deadline)).definition)
             assert server.requests == []
@@ -356,7 +384,7 @@ async def test_the_template_is_part_of_the_definition() -> None:
         {"path": "/r", "headers": {"Authorization": "Bearer x"}},
         {"path": "/r", "headers": {"X": "a\r\nb"}},
         {"path": "/r", "success": {"pointer": "ok", "equals": 1}},
-        {"path": "/r", "not_executed_statuses": [200]},
+        {"path": "/r", "not_executed_statuses": [409]},
         {"path": "/r", "retries": 3},
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -11,7 +12,7 @@ import httpx2
 import pytest
 from grpc import aio
 
-from kblockd.upstream.adapter import AdapterFault, Call, Outcome, Sent, ToolDescription
+from kblockd.upstream.adapter import AdapterFault, Call, Facts, Outcome, Sent, ToolDescription
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import current
 from tests.unit.upstream.plugin import call, guarded
@@ -167,23 +168,25 @@ async def test_accepted_needs_an_operation() -> None:
     assert (outcome.sent, outcome.code) == (Sent.LOST, "OPERATION_MISSING")
 
 
-def _meter(written: int, marked: int | None = None) -> Meter:
+def _meter(written: int, marked: int | None = None, *, asked: bool = False) -> Meter:
     scope = current()
     assert scope is not None
     meter = Meter(scope.deadline, scope.deadline, 1 << 20)
     scope.add(meter)
     if marked is not None:
         meter.marked = marked
+    if asked:
+        meter.ask()
     meter.written = written
     return meter
 
 
 @pytest.mark.parametrize(("written", "sent"), [(0, Sent.NOT_SENT), (1, Sent.LOST)])
 async def test_raising_is_not_sent_only_when_the_exchange_proves_it(written: int, sent: Sent) -> None:
-    """OUT-05: zero bytes on every exchange of the call is proof, one byte is not."""
+    """OUT-05: the marked request was asked for, and zero bytes on every exchange is proof; one byte is not."""
 
     async def behave(_: Call) -> Outcome:
-        _meter(0)
+        _meter(0, 0, asked=True)
         _meter(written)
         raise RuntimeError("x")
 
@@ -208,7 +211,7 @@ async def test_after_the_verdict_not_sent_nothing_can_leave_any_more(raises: boo
                 refused.put_nowait("refused")
 
     async def behave(_: Call) -> Outcome:
-        left_behind.append(asyncio.create_task(straggle(_meter(0))))
+        left_behind.append(asyncio.create_task(straggle(_meter(0, 0, asked=True))))
         if raises:
             raise RuntimeError("x")
         return Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
@@ -228,6 +231,55 @@ async def test_not_sent_against_the_counter_is_overruled() -> None:
 
     outcome = await guarded(behave).invoke(call())
     assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_CONTRADICTED")
+
+
+@pytest.mark.parametrize("how", ["unused", "marked", "asked, unmarked", "raw"])
+async def test_ups_09_an_exchange_that_was_not_used_for_the_marked_request_proves_nothing(how: str) -> None:
+    """A plugin takes an exchange, acts over its own socket and raises, or says itself that nothing was sent."""
+
+    async def take(_: Call) -> None:
+        scope = current()
+        assert scope is not None
+        meter = _meter(0, 0 if how in ("marked", "raw") else None)
+        if how != "marked":
+            meter.ask()
+        scope.raw_connections += how == "raw"
+
+    async def raises(given: Call) -> Outcome:
+        await take(given)
+        raise RuntimeError("acted, and broke")
+
+    async def claims(given: Call) -> Outcome:
+        await take(given)
+        return Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
+
+    outcome = await guarded(raises).invoke(call())
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_RAISED")
+    if how != "marked":  # one that gave up where it would have sent says so by its mark
+        outcome = await guarded(claims).invoke(call())
+        assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_CONTRADICTED")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        Facts(status=99),
+        Facts(status=True),
+        Facts(rpc_code=2**60),
+        Facts(media_type="text/html; charset=utf-8"),
+        Facts(form="page"),  # type: ignore[arg-type]  # what a careless plugin does
+        Facts(answers_request=1),  # type: ignore[arg-type]
+    ],
+    ids=range(6),
+)
+async def test_facts_that_are_not_understood_are_none(facts: Facts) -> None:
+    """OUT-05: and then the answer cannot be the tool's own."""
+
+    async def behave(_: Call) -> Outcome:
+        return Outcome(Sent.ANSWERED, is_error=True, facts=replace(facts, at_work=True))
+
+    outcome = await guarded(behave).invoke(call())
+    assert (outcome.sent, outcome.facts) == (Sent.ANSWERED, Facts(at_work=True))
 
 
 async def test_not_sent_after_a_handshake_only_is_believed() -> None:
