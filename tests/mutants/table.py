@@ -9,7 +9,7 @@ from typing import Final
 from tests.crash.power.mutants import MUTANTS as SYNCS
 
 _PIPELINE: Final = "kblockd/execution/pipeline.py"
-_DISPATCHED: Final = "    dispatched = await dispatch(parts, marked)\n"
+_DISPATCHED: Final = "        dispatched = await dispatch(parts, marked)\n"
 _RACES: Final = "tests/integration/races/test_races.py::test_apr_04_r112_a_change_is_seen_or_came_after_the_consumption"
 _JUMPS: Final = "tests/integration/clocks/test_jumps.py"
 _POWER: Final = (
@@ -69,7 +69,7 @@ MUTANTS: Final = (
         "marker after dispatch",
         (
             Edit(_PIPELINE, "marked = await mark_sent(parts, claim)\n", "marked = Marked(claim)\n"),
-            Edit(_PIPELINE, _DISPATCHED, f"{_DISPATCHED}    await mark_sent(parts, claim)\n"),
+            Edit(_PIPELINE, _DISPATCHED, f"{_DISPATCHED}        await mark_sent(parts, claim)\n"),
             Edit(_PIPELINE, "import LeaseLost, mark_sent\n", "import LeaseLost, Marked, mark_sent\n"),
         ),
         f"{_KILLED}[11.dispatch:after=kill]",
@@ -177,7 +177,7 @@ MUTANTS: Final = (
         # Two nets: the last look, and the permit that is asked for before each write.
         "last look before the call removed",
         (
-            Edit("kblockd/execution/dispatch.py", "    if not may_send(parts, marked):\n", "    if False:\n"),
+            Edit("kblockd/execution/dispatch.py", "    if code := unfit(parts, marked):\n", '    if code := "":\n'),
             _PERMIT,
         ),
         f"{_JUMPS}::test_lse_04_leases_and_deadlines_end_by_monotonic_time[11.dispatch:before-day-back]",
