@@ -12,6 +12,7 @@ refusal on the way is sealed as failed.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -40,6 +41,9 @@ _log: Final = logging.getLogger(__name__)
 _TRIES = 3
 _PAUSE_SECONDS = 1.0
 _RACE_SECONDS = 0.1
+_UNCONSUMED: Final = re.compile(
+    r"\s*Nothing was executed (?:or consumed(?:; the action stays approved)?|for this attempt)\."
+)
 LATE_ANSWER: Final = "LATE_ANSWER"
 
 
@@ -196,7 +200,12 @@ def late(attempt: Run) -> Hold:
 
 
 def refused(attempt: Run, refusal: KblockError) -> Ending:
-    """After the consumption, on the way to another try: it did not start, or its absence was proved before."""
+    """After the consumption, on the way to another try: it did not start, or its absence was proved before.
+
+    The refusals of 5 to 8 are worded for an action that stays approved; what is sealed must not promise that.
+    """
     unsent = not attempt.journal.marked
     result_class = ResultClass.NOT_STARTED if unsent else ResultClass.FAILED_BEFORE_SIDE_EFFECT
-    return Ending(attempt, State.FAILED, result_class, str(refusal.reason), refusal.message)
+    known = "the call was not made" if unsent else "no further attempt was made"
+    detail = f"{_UNCONSUMED.sub('', refusal.message).rstrip()} The action was consumed, and {known}."
+    return Ending(attempt, State.FAILED, result_class, str(refusal.reason), detail)
