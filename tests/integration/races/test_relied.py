@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from kblockd.client.answers import Answer, Completed, InProgress, UpstreamError
 from kblockd.client.errors import CallError
 from kblockd.domain import rows
+from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Reason, Unavailable
 from kblockd.execution import seal
 from kblockd.policy.engine import PolicyFailure
@@ -187,6 +189,18 @@ def test_apv_02_the_approval_ends_before_attempt_2(site: StagedSite, pay: Paymen
     assert isinstance(answer, UpstreamError), answer
     assert (answer.result_class, answer.code) == ("failed_before_side_effect", "APPROVAL_NOT_VALID")
     assert (len(of_type(site, answer, "execution.claimed")), effects(pay, mine)) == (1, [])
+
+
+def test_r025_the_deadline_of_the_call_that_repeats_it_holds_too(site: StagedSite, pay: PaymentsServer) -> None:
+    """R025, APV-02: the first call named none; the one that consumes the approval ends earlier than the contract."""
+    mine, _ = approved(site)
+    deadline = site.parts.clock.now() + dt.timedelta(seconds=PAST_THE_END)
+    site.boundaries.at("10.mark_sent:before", passes(site, PAST_THE_END))
+    answer = told(site, refund_in("production", mine, key=mine, deadline=deadline))
+    check_unsent(site, answer, "DEADLINE_PASSED")
+    [claimed] = of_type(site, answer, "execution.claimed")
+    assert parse_rfc3339(claimed["body"]["deadline_at"]) == deadline
+    assert effects(pay, mine) == []
 
 
 def gone(file: Path) -> Callable[[], None]:
