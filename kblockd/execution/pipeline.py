@@ -162,7 +162,7 @@ def _log_waiting(attempt: Run, passing: KblockError, before: KblockError) -> Non
     """Once for each reason: a wait can last for minutes, and nobody else is told meanwhile."""
     if passing.reason != before.reason:
         extra = {"execution_id": attempt.action.execution_id}
-        _log.warning("consumed and not sent: waits, because of %s", passing.reason, extra=extra)
+        _log.warning("consumed but not sent yet, waiting: %s", passing.reason, extra=extra)
 
 
 async def _revalidate_and_consume(parts: Parts, attempt: Run) -> Claim:

@@ -293,7 +293,7 @@ def test_ups_16_a_credential_that_never_comes_back_ends_at_the_deadline(
             check_unsent(site, told(site, call), "UPSTREAM_UNAVAILABLE")
     finally:
         back[0]()
-    assert "waits, because of UPSTREAM_UNAVAILABLE" in caplog.text
+    assert "waiting: UPSTREAM_UNAVAILABLE" in caplog.text
     assert effects(pay, mine) == []
 
 

@@ -130,7 +130,7 @@ async def test_ups_16_what_passes_is_waited_for_until_the_deadline(
         await stages.claim(monkeypatch, deadline)
     assert refused.value.reason == Reason.POLICY_DOWN
     assert stages.slept == min(10.0, deadline)
-    assert caplog.text.count("waits, because of POLICY_DOWN") == 1
+    assert caplog.text.count("waiting: POLICY_DOWN") == 1
 
 
 async def test_a_refusal_that_does_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
