@@ -83,7 +83,8 @@ class Action:
 
 @value_type(frozen=True, slots=True)
 class Run:
-    """An execution that may go on: its action and its journal. ``attempt`` is the one that is being made."""
+    """An execution that may go on: its action and its journal. ``attempt`` is the one that is being made, by the number
+    of its send marker; ``unbegun`` of those before were marked and then not made, and do not count as attempts."""
 
     action: Action
     journal: Journal
@@ -91,6 +92,7 @@ class Run:
     again: bool  # consumed before: 9r
     described_at: dt.datetime | None = None  # when stage 3 asked for the tool's definition; None: stage 5 asks
     deadline: float = math.inf  # monotonic seconds: no attempt after it; known once consumed
+    unbegun: int = 0  # known to this life of the daemon alone: a later one allows fewer attempts, never more
 
     @property
     def trace(self) -> Trace:

@@ -16,7 +16,6 @@ from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, Resou
 from kblockd.domain.records import RecordType, identifier
 from kblockd.domain.values import value_type
 from kblockd.execution.action import Action, Run
-from kblockd.execution.decide import check_observed
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.leases import Lease, busy
 from kblockd.execution.parts import Parts
@@ -32,7 +31,8 @@ from kblockd.telemetry.recorder import Trace
 class Claim:
     """What a consumed execution carries on: its run, its lease, its effect key, its deadline.
 
-    ``deadline`` is in monotonic seconds, ``deadline_at`` the same as it is on record.
+    ``deadline`` is in monotonic seconds, ``deadline_at`` the same as it is on record. ``relied`` are the rows that
+    stages 5 to 9 relied on, as they were behind the consumption: the send marker is conditioned on them (APV-01).
     """
 
     run: Run
@@ -41,6 +41,7 @@ class Claim:
     approval_id: str
     deadline: float
     deadline_at: dt.datetime
+    relied: tuple[Condition, ...] = ()
     interrupted: bool = False  # of an earlier life: what cannot be proved waits for the sweep
     new_boot: bool = False  # the machine was restarted since the marker: no further attempt
 
@@ -63,16 +64,12 @@ async def consume(parts: Parts, checked: Checked) -> Claim:
     before = _row(parts, run)
     if not parts.leases.holds(lease):
         raise Raced
-    conditions = [
-        *preflighted.conditions,
-        *await _policy_condition(parts, checked.asked.decision.revision),
-        *(() if run.again else _first_conditions(run.action)),
-    ]
+    relied = [*preflighted.conditions, *await _policy_condition(parts, checked.asked.decision.revision)]
+    conditions = [*relied, *(() if run.again else _first_conditions(run.action))]
     # Reading and asking took time: what lapsed meanwhile is not consumed. No await from here to the commit. The record
     # and the deadline count from before the checks: whoever is stopped between them and the commit finds it passed.
     at = parts.clock.now()
     check_clock(parts, run.action, again=run.again)
-    check_observed(parts, run.action.effect, run.action.observe_until)
     entry, payloads, effect_key, deadline_at = _claimed(parts, checked, before, at)
     run.journal.attempt = run.attempt
     try:
@@ -85,7 +82,16 @@ async def consume(parts: Parts, checked: Checked) -> Claim:
     run.journal.claimed.set()
     ends = parse_rfc3339(deadline_at)
     deadline = parts.clock.monotonic() + (ends - parts.clock.now()).total_seconds()
-    return Claim(run, lease, effect_key, _approval_id(preflighted), deadline, ends)
+    approval_id = _approval_id(preflighted)
+    behind = _behind(relied, "" if run.again else approval_id, ticket.first_index)
+    return Claim(run, lease, effect_key, approval_id, deadline, ends, behind)
+
+
+def _behind(relied: Sequence[Condition], used: str, claimed: int) -> tuple[Condition, ...]:
+    """The same conditions behind a consumption that wrote record ``claimed``: it is what wrote the row of the approval
+    ``used`` last. A re-entry uses none."""
+    row = rows.approval(used)
+    return tuple(AtVersion(row, claimed) if condition.key == row else condition for condition in relied)
 
 
 def _first_conditions(action: Action) -> list[Condition]:

@@ -176,7 +176,6 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
         credential_ref=credential_ref(upstream),
         salt=salt,
     )
-    not_after = parts.clock.now() + dt.timedelta(seconds=parts.clocks.approval_ttl_seconds)
     action = Action(
         execution_id=parts.ids.new("exe"),
         tenant=caller.tenant,
@@ -200,9 +199,17 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
         origin=str(upstream.origin),
         effect="",
         observe_until="",
-        not_after=rfc3339(not_after),
+        not_after=rfc3339(_not_after(parts, admitted)),
     )
     return action, salt
+
+
+def _not_after(parts: Parts, admitted: Admitted) -> dt.datetime:
+    """Until when the action may wait: the approval's own term, or the envelope's deadline where that is earlier. An
+    approval that could no longer be used must not be shown to anybody as open (APV-03)."""
+    term = parts.clock.now() + dt.timedelta(seconds=parts.clocks.approval_ttl_seconds)
+    deadline = admitted.limits.deadline
+    return term if deadline is None else min(term, deadline)
 
 
 def place_sha256(upstream: Upstream) -> str:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from kblockd.domain.values import value_type
 from kblockd.execution.consume import Claim
-from kblockd.execution.mark_sent import Marked, may_send
+from kblockd.execution.mark_sent import Marked, may_send, unfit
 from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling
 from kblockd.execution.stages import Stage, stage
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.wrapper import NotBegun
 
 
 @value_type(frozen=True, slots=True)
 class Dispatched:
-    """What the adapter says of the exchange."""
+    """What the adapter says of the exchange. ``begun``: the plugin was asked to call. Where it was not, nothing can
+    have left, and the attempt does not count towards those that the contract allows."""
 
     marked: Marked
     outcome: Outcome
+    begun: bool = True
 
     @property
     def trace(self) -> Trace:
@@ -34,8 +37,8 @@ async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
     """
     claim = marked.claim
     action = claim.run.action
-    if not may_send(parts, marked):
-        return Dispatched(marked, Outcome(Sent.NOT_SENT, code="LEASE_OR_DEADLINE_ENDED"))
+    if code := unfit(parts, marked):
+        return Dispatched(marked, Outcome(Sent.NOT_SENT, code=code), begun=False)
     execution_id, attempt = action.execution_id, claim.run.attempt
     with calling(claim.trace, "invoke"):
         outcome = await parts.upstreams[action.upstream].write.invoke(
@@ -44,7 +47,7 @@ async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
             lambda begun: parts.leases.holds(claim.lease) if begun else may_send(parts, marked),
             lambda: parts.late.outlives(execution_id),
         )
-    return Dispatched(marked, outcome)
+    return Dispatched(marked, outcome, begun=not isinstance(outcome, NotBegun))
 
 
 def _call(parts: Parts, claim: Claim) -> Call:

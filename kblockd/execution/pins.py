@@ -51,11 +51,13 @@ def check_approval(envelope: Envelope, approval: Row | None) -> None:
 
 
 def repeated(envelope: Envelope, action: Action) -> Action:
-    """The action under the pins of the call that repeats it: what was decided on, read at the version it names.
+    """The action under the pins and the deadline of the call that repeats it: what was decided on, read at the version
+    it names, until the earlier of both deadlines.
 
-    Pins are no part of the identical call, so a repeat may bring others than the first call had.
+    Neither is part of the identical call, so a repeat may bring others than the first call had.
     """
     check_description(envelope, server_version=action.tool_version, definition_sha256=action.definition_sha256)
+    action = dataclasses.replace(action, limits=action.limits.until(envelope.deadline))
     target = action.envelope["target"]
     if not envelope.target.version:
         return action

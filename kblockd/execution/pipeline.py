@@ -4,22 +4,26 @@
     5 preflight   6 lease   7 read   8 preconditions   9 consume
     10 mark sent   11 dispatch   12 classify   13 reconcile   14 verify   15 recover   16 seal
 
-Another attempt, and an execution found consumed without a marker, come back in at 5 (9r). Before the consumption a
-refusal leaves the action approved; after it, a refusal on the way is sealed as failed.
+Another attempt, an execution found consumed without a marker, and one for which something that it relied on changed
+before its bytes left, come back in at 5 (9r). Before the consumption a refusal leaves the action approved; after it, a
+refusal on the way is sealed as failed.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from dataclasses import replace
 from typing import Final
 
+from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Aborted, KblockError, Reason, Unavailable
 from kblockd.domain.states import BEFORE_EFFECT, ResultClass, State
 from kblockd.execution.action import Call, Run
 from kblockd.execution.admit import admit
 from kblockd.execution.classify import Classified, classify
 from kblockd.execution.confirm import confirm
-from kblockd.execution.consume import Claim, consume
+from kblockd.execution.consume import Claim, consume, deadline_refusal
 from kblockd.execution.decide import Decided, decide
 from kblockd.execution.dispatch import dispatch
 from kblockd.execution.lease import lease
@@ -34,9 +38,13 @@ from kblockd.execution.replay import Existing, replay
 from kblockd.execution.seal import Closed, hold, seal
 from kblockd.execution.verify import verify
 
+_log: Final = logging.getLogger(__name__)
 _TRIES = 3
 _PAUSE_SECONDS = 1.0
 _RACE_SECONDS = 0.1
+_UNCONSUMED: Final = re.compile(
+    r"\s*Nothing was executed (?:or consumed(?:; the action stays approved)?|for this attempt)\."
+)
 LATE_ANSWER: Final = "LATE_ANSWER"
 
 
@@ -62,45 +70,58 @@ async def run(parts: Parts, start: Run) -> Closed | Adrift:
 
 
 async def act(parts: Parts, attempt: Run) -> Classified | Ending | Hold:
-    """Stages 5 to 12: at most one effect."""
-    try:
-        claim = await claim_effect(parts, attempt)
-    except KblockError as refusal:
-        if not attempt.again:
-            raise
-        return refused(attempt, refusal)
-    if parts.late.acted(attempt.action.execution_id):
-        return late(attempt)
-    try:
-        marked = await mark_sent(parts, claim)
-    except LeaseLost:
-        raise  # somebody else may have taken over: the supervisor looks at the row again
-    except KblockError as refusal:
-        return refused(attempt, refusal)
-    dispatched = await dispatch(parts, marked)
-    return await classify(parts, dispatched)
+    """Stages 5 to 12: at most one effect.
+
+    What was relied on may change between 9 and 10, and a marked call may turn out not to have been made (a credential
+    that was being rotated, a lease that ended, a policy that came into force). Both go back to 5: the action ends only
+    where the fresh answer refuses it or its time is over (C27, APV-01, UPS-16).
+    """
+    while True:
+        try:
+            claim = await claim_effect(parts, attempt)
+        except KblockError as refusal:
+            if not attempt.again:
+                raise
+            return refused(attempt, refusal)
+        if parts.late.acted(attempt.action.execution_id):
+            return late(attempt)
+        try:
+            marked = await mark_sent(parts, claim)
+        except Raced:
+            attempt = _again(claim)
+            continue
+        except LeaseLost:
+            raise  # somebody else may have taken over: the supervisor looks at the row again
+        except KblockError as refusal:
+            return refused(attempt, refusal)
+        dispatched = await dispatch(parts, marked)
+        classified = await classify(parts, dispatched)
+        if dispatched.begun:
+            return classified
+        attempt = replace(_again(claim), attempt=claim.run.attempt + 1, unbegun=claim.run.unbegun + 1)
+
+
+def _again(claim: Claim) -> Run:
+    """The same attempt, back in at 5 under the same consumption (9r)."""
+    return replace(claim.run, again=True, described_at=None, deadline=claim.deadline)
 
 
 async def claim_effect(parts: Parts, attempt: Run) -> Claim:
-    """Stages 5 to 9: everything is revalidated, then consumed in one commit; a race goes back to 5, three times."""
-    races = 0
-    while races < _TRIES:
+    """Stages 5 to 9: everything is revalidated, then consumed in one commit."""
+    return await (_claim_again if attempt.again else _claim_first)(parts, attempt)
+
+
+async def _claim_first(parts: Parts, attempt: Run) -> Claim:
+    """A race goes back to 5, three times; every refusal leaves the action approved."""
+    for race in range(_TRIES):
+        if race > 1:
+            # What has changed is in force at once, so one reload costs one more evaluation. More of it is waited out.
+            await parts.clock.sleep(_RACE_SECONDS)
         try:
             return await _revalidate_and_consume(parts, attempt)
         except Raced:
-            races += 1
-        except (Unavailable, Aborted):
-            # On the way back in a failed engine or upstream, and a target that somebody is just looking at, is waited
-            # for, until the absolute deadline.
-            if not attempt.again or parts.clock.monotonic() >= attempt.deadline:
-                raise
             parts.leases.drop(attempt.action.execution_id)
-            await parts.clock.sleep(_PAUSE_SECONDS)
-        parts.leases.drop(attempt.action.execution_id)
-        attempt = replace(attempt, described_at=None)
-        if 1 < races < _TRIES:
-            # What has changed is in force at once, so one reload costs one more evaluation. More of it is waited out.
-            await parts.clock.sleep(_RACE_SECONDS)
+            attempt = replace(attempt, described_at=None)
     raise Aborted(
         Reason.CONFLICT,
         "what the action relies on changed three times while it was checked. Nothing was executed or consumed.",
@@ -108,6 +129,41 @@ async def claim_effect(parts: Parts, attempt: Run) -> Claim:
         next_step="repeat the identical call",
         execution_id=attempt.action.execution_id,
     )
+
+
+async def _claim_again(parts: Parts, attempt: Run) -> Claim:
+    """9r. The approval is used, so races and what passes by itself (an engine or upstream that fails, a credential that
+    is being rotated, a target that somebody is just looking at) are waited out, until the absolute deadline.
+
+    Raises the last of these refusals then, one that does not pass at once, and ``Conflict`` when somebody else has
+    moved the execution.
+    """
+    why: KblockError = deadline_refusal(attempt.action.execution_id)
+    while not _over(parts, attempt):
+        pause = _PAUSE_SECONDS
+        try:
+            return await _revalidate_and_consume(parts, attempt)
+        except Raced:
+            pause = _RACE_SECONDS
+        except (Unavailable, Aborted) as passing:
+            _log_waiting(attempt, passing, why)
+            why = passing
+        parts.leases.drop(attempt.action.execution_id)
+        await parts.clock.sleep(pause)
+    raise why
+
+
+def _over(parts: Parts, attempt: Run) -> bool:
+    """As ``Claim.over``, by the row; raises ``Conflict``."""
+    ends = parse_rfc3339(attempt.journal.row(parts)["deadline_at"])
+    return parts.clock.monotonic() >= attempt.deadline or parts.clock.now() >= ends
+
+
+def _log_waiting(attempt: Run, passing: KblockError, before: KblockError) -> None:
+    """Once for each reason: a wait can last for minutes, and nobody else is told meanwhile."""
+    if passing.reason != before.reason:
+        extra = {"execution_id": attempt.action.execution_id}
+        _log.warning("consumed but not sent yet, waiting: %s", passing.reason, extra=extra)
 
 
 async def _revalidate_and_consume(parts: Parts, attempt: Run) -> Claim:
@@ -148,7 +204,12 @@ def late(attempt: Run) -> Hold:
 
 
 def refused(attempt: Run, refusal: KblockError) -> Ending:
-    """After the consumption, on the way to another try: it did not start, or its absence was proved before."""
+    """After the consumption, on the way to another try: it did not start, or its absence was proved before.
+
+    The refusals of 5 to 8 are worded for an action that stays approved; what is sealed must not promise that.
+    """
     unsent = not attempt.journal.marked
     result_class = ResultClass.NOT_STARTED if unsent else ResultClass.FAILED_BEFORE_SIDE_EFFECT
-    return Ending(attempt, State.FAILED, result_class, str(refusal.reason), refusal.message)
+    known = "the call was not made" if unsent else "no further attempt was made"
+    detail = f"{_UNCONSUMED.sub('', refusal.message).rstrip()} The action was consumed, and {known}."
+    return Ending(attempt, State.FAILED, result_class, str(refusal.reason), detail)

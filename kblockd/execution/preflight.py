@@ -31,6 +31,7 @@ from kblockd.upstream.faults import UpstreamFault
 
 _log: Final = logging.getLogger(__name__)
 _PASSING: Final = frozenset({"BREAKER_OPEN", "ADDRESS_UNKNOWN"})
+_ROTATED: Final = frozenset({"CREDENTIAL_UNREADABLE", "CREDENTIAL_INVALID"})
 
 
 class Raced(Exception):
@@ -78,20 +79,23 @@ async def preflight(parts: Parts, run: Run) -> Preflighted:
     if parts.principals[action.requester].tenant != action.tenant:
         raise BindingChanged("the tenant of the requester", action.execution_id)
     described_at = run.described_at or await _check_definition(parts, action, run.trace)
-    check_observed(parts, action.effect, action.observe_until)
     approval, more = await _check_approval(parts, run)
-    await _check_upstream(parts, action)
+    await _check_upstream(parts, action, again=run.again)
     return Preflighted(run, parts.principals[action.requester], approval, (*conditions, *more), described_at)
 
 
-async def _check_upstream(parts: Parts, action: Action) -> None:
-    """Breaker, address and credentials (R076, R077, R203)."""
+async def _check_upstream(parts: Parts, action: Action, *, again: bool) -> None:
+    """Breaker, address and credentials (R076, R077, R203).
+
+    After the consumption (``again``) a credential that cannot be read counts as transient: a rotation that unlinks the
+    file and creates it anew must not cost the approval (UPS-16). Before it nothing is lost, and the operator is told.
+    """
     try:
         await parts.upstreams[action.upstream].preflight(parts.clock.monotonic() + DESCRIBE_SECONDS)
     except UpstreamFault as fault:
         # Where a credential lies and what a name resolves to is for the operator, not for an agent.
         _log.warning("preflight: %s: %s", fault.code, fault, extra={"execution_id": action.execution_id})
-        passing = fault.code in _PASSING
+        passing = fault.code in _PASSING or (again and fault.code in _ROTATED)
         refusal = Unavailable if passing else FailedPrecondition
         why = str(fault) if passing else f"upstream {action.upstream} cannot be used as it is configured"
         raise refusal(
@@ -105,7 +109,7 @@ async def _check_upstream(parts: Parts, action: Action) -> None:
 
 
 def check_clock(parts: Parts, action: Action, *, again: bool) -> None:
-    """Raises when the action's time is over, or the machine's clock cannot tell; asked again at the consumption."""
+    """``check_terms``, and ``Unavailable`` (CLOCK_BEHIND) where the machine's clock cannot tell; asked at 5, 9, 9r."""
     if parts.clock.behind():
         raise Unavailable(
             Reason.CLOCK_BEHIND,
@@ -114,14 +118,26 @@ def check_clock(parts: Parts, action: Action, *, again: bool) -> None:
             next_step="correct the machine's clock",
             execution_id=action.execution_id,
         )
+    check_terms(parts, action, again=again)
+
+
+def check_terms(parts: Parts, action: Action, *, again: bool) -> None:
+    """The envelope's deadline, the approval's end and the observe window, in code, whatever policy says (APV-02).
+
+    Asked at 5, 9 and 9r, before the send marker and once more behind it. ``again`` (consumed): an action that needed no
+    approval has been decided on in time, so only an approval can still end. Raises ``FailedPrecondition``
+    (DEADLINE_PASSED, APPROVAL_NOT_VALID, OBSERVE_ENDED).
+    """
     check_deadline(parts, action.limits.deadline, action.execution_id)
-    if not again and parts.clock.now() >= parse_rfc3339(action.not_after):
+    bounded = not again or action.effect == "require_approval"
+    if bounded and parts.clock.now() >= parse_rfc3339(action.not_after):
         raise FailedPrecondition(
             Reason.APPROVAL_NOT_VALID,
             "the time within which the action could run has passed. Nothing was executed or consumed.",
             next_step="call again with a new key (or none)",
             execution_id=action.execution_id,
         )
+    check_observed(parts, action.effect, action.observe_until)
 
 
 async def _check_binding(parts: Parts, action: Action) -> list[Condition]:

@@ -131,7 +131,7 @@ async def _before_effect(parts: Parts, judged: Judged) -> Recovered:
 
 def may_repeat(parts: Parts, claim: Claim) -> bool:
     """An attempt is left, and time; an execution that outlived its machine's boot is never sent again."""
-    attempts_left = claim.run.attempt < claim.run.action.limits.maximum_attempts
+    attempts_left = claim.run.attempt - claim.run.unbegun < claim.run.action.limits.maximum_attempts
     same_boot = not claim.new_boot
     return attempts_left and same_boot and not claim.over(parts.clock)
 

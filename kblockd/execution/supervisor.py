@@ -96,16 +96,17 @@ class Supervisor:
         self._parts.capacity.check_place()
         return self._spawn(run.action.execution_id, run.journal, pipeline.run(self._parts, run))
 
-    async def take_up(self, execution_id: str) -> None:
-        """Takes up an executing execution that nobody runs: after a start, by the sweep."""
+    async def take_up(self, execution_id: str) -> bool:
+        """Takes up an executing execution that nobody runs: after a start, by the sweep. Whether it did."""
         if execution_id in self._running or self._stopping:
-            return
+            return False
         found = await journal_of(self._parts, execution_id, self._new_trace())
         if found is None or found[1]["state"] != State.EXECUTING or execution_id in self._running:
-            return
+            return False
         journal, row = found
         with on_behalf_of(row["agent"]):
             self._spawn(execution_id, journal, resume(self._parts, journal, row))
+        return True
 
     async def stop(self, grace_seconds: float) -> int:
         """Lets runs end for ``grace_seconds``; what is left is resumed by the next start. Returns their number."""
@@ -164,16 +165,11 @@ class Supervisor:
                 await work
                 return None
             except StoreFailed as failure:
-                return store_failed(failure, execution_id, consumed=journal.claimed.is_set())
+                refusal = store_failed(failure, execution_id, consumed=journal.claimed.is_set())
+                _log_stopped(journal, refusal)
+                return refusal
             except Exception as error:
-                known = isinstance(error, KblockError | Conflict)
-                _log.log(
-                    logging.INFO if known else logging.ERROR,
-                    "the run stopped: %s",
-                    type(error).__name__,
-                    exc_info=None if known else error,
-                    extra={"execution_id": execution_id},
-                )
+                _log_stopped(journal, error)
                 if not journal.claimed.is_set() and isinstance(error, KblockError):
                     return error
             self._parts.leases.drop(execution_id)
@@ -251,6 +247,23 @@ class Supervisor:
                 await journal.commit(parts, Stage.CLASSIFY, [entry], payloads=payloads)
             except (Conflict, StoreFailed):
                 _log.warning("a late answer could not be kept", extra={"execution_id": execution_id})
+
+
+def _log_stopped(journal: Journal, error: Exception) -> None:
+    """Why a run stopped, by its reason code, at warning or above: nothing else may say it, least of all where the
+    effect is done and only its seal is missing.
+
+    The sentence is told only behind the consumption: before it policy's own words may be in it, and those belong to the
+    payloads, which can be erased.
+    """
+    extra = {"execution_id": journal.execution_id}
+    if isinstance(error, KblockError):
+        said = f": {error.message}" if journal.claimed.is_set() else ""
+        _log.warning("the run stopped: %s%s", error.reason, said, extra=extra)
+    elif isinstance(error, Conflict):
+        _log.warning("the run stopped: %s: %s has changed", Reason.CONFLICT, error.condition.key[0], extra=extra)
+    else:
+        _log.error("the run stopped: %s: %s", Reason.INTERNAL, type(error).__name__, exc_info=error, extra=extra)
 
 
 def store_failed(

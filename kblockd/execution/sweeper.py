@@ -1,7 +1,8 @@
 """The sweep: expires what waited too long, takes up what nobody runs, closes what cannot be proved any more.
 
-It never touches a running call: closure needs a dead lease and ``close_after`` since the consumption, and ``held``
-is left to operators (C3, CRS-06 to CRS-14). One daemon owns the store, so there is one sweeper by construction.
+It never touches a running call: closure needs a dead lease, ``close_after`` since the consumption and, once something
+was sent, a look at the upstream in this life of the daemon, however long it was away (UPS-15). ``held`` is left to
+operators (C3, CRS-06 to CRS-14). One daemon owns the store, so there is one sweeper by construction.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Sweeper:
     def __init__(self, parts: Parts, supervisor: Supervisor) -> None:
         self._parts = parts
         self._supervisor = supervisor
+        self._looked: set[str] = set()  # open executions that this life of the daemon has taken up
 
     async def run(self) -> None:
         """Until cancelled; the first pass is at once: the start's reconciliation."""
@@ -51,12 +53,15 @@ class Sweeper:
     async def sweep(self) -> None:
         """One pass; a single execution that cannot be handled does not keep the others waiting."""
         after: rows.Key | None = None
+        still_open: set[str] = set()
         while True:
             scanned = await self._parts.store.scan(("open",), after=after, limit=256)
             for key, _, link in scanned:
                 after = key
+                still_open.add(str(link["execution"]))
                 await self._guarded(str(link["execution"]))
             if len(scanned) < 256:
+                self._looked &= still_open
                 return
 
     async def _guarded(self, execution_id: str) -> None:
@@ -75,10 +80,11 @@ class Sweeper:
         _, row = await expire_if_due(self._parts, execution_id)
         if row["state"] != State.EXECUTING:
             return
-        if self._overdue(row):
+        unsent = not row["marker"]
+        if self._overdue(row) and (unsent or execution_id in self._looked):
             await self._close(execution_id)
-        else:
-            await self._supervisor.take_up(execution_id)
+        elif await self._supervisor.take_up(execution_id):
+            self._looked.add(execution_id)
 
     def _overdue(self, row: Row) -> bool:
         age = self._parts.clock.now() - parse_rfc3339(row["claimed_at"])

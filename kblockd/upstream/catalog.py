@@ -80,9 +80,9 @@ class Upstream:
     async def preflight(self, deadline: float) -> None:
         """Stage 5, before anything is consumed; raises ``UpstreamFault``.
 
-        CREDENTIAL_UNREADABLE, CREDENTIAL_INVALID, ADDRESS_REFUSED: until the configuration is corrected.
-        ADDRESS_UNKNOWN (the resolver), BREAKER_OPEN: may pass. The breaker comes last, because while it is open its
-        probe goes to whoever asks.
+        CREDENTIAL_UNREADABLE, CREDENTIAL_INVALID: until the file is corrected, or for the moment of a rotation.
+        ADDRESS_REFUSED: until the configuration is corrected. ADDRESS_UNKNOWN (the resolver), BREAKER_OPEN: may pass.
+        The breaker comes last, because while it is open its probe goes to whoever asks.
         """
         self.check_credentials()
         await self.check_address(deadline)

@@ -45,6 +45,12 @@ def _unheeded() -> OnEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class NotBegun(Outcome):
+    """The wrapper's own NOT_SENT: no credential, no free slot or no time, so no code of the plugin ran and the reason
+    may pass (UPS-16). By its type, because a plugin may answer any code, after it has acted as well."""
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one upstream: seconds and bytes.
 
@@ -156,11 +162,11 @@ class GuardedAdapter:
     ) -> Outcome:
         """NOT_SENT here needs no look at exchanges: the plugin is not asked at all."""
         if call.deadline <= self._clock():
-            return Outcome(Sent.NOT_SENT, code="UPSTREAM_TIMEOUT", detail="the deadline had passed; nothing ran")
+            return NotBegun(Sent.NOT_SENT, code="UPSTREAM_TIMEOUT", detail="the deadline had passed; nothing ran")
         try:
             credential = self._credential.read()
         except CredentialFault as fault:
-            return Outcome(Sent.NOT_SENT, code=fault.code, detail=bounded(str(fault)))
+            return NotBegun(Sent.NOT_SENT, code=fault.code, detail=bounded(str(fault)))
         late = self._limits.late_seconds if on_late else 0.0
         scope = Scope(call.deadline, late, credential, permit=permit)
         run = _Run(scope, self._scrubber(credential), on_late, on_outlive)
@@ -171,7 +177,7 @@ class GuardedAdapter:
     async def _run(self, call: Call, run: _Run, action: Action) -> Outcome:
         task = await self._start(run, lambda: action(call))
         if task is None:
-            return Outcome(Sent.NOT_SENT, code="UPSTREAM_BUSY", detail="no free slot before the deadline; nothing ran")
+            return NotBegun(Sent.NOT_SENT, code="UPSTREAM_BUSY", detail="no free slot before the deadline; nothing ran")
         try:
             ended = await self._ended(task, run)
         except asyncio.CancelledError:  # the waiter goes, the effect does not

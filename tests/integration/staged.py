@@ -6,6 +6,7 @@ of them. ``Machine`` is what the daemon's clock reads.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
@@ -56,15 +57,29 @@ class Boundaries(NoFailpoints):
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[int, Act]] = {}
+        self._syncing: dict[str, Act] = {}
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._failed: Exception | None = None
 
     def at(self, point: str, act: Act, *, nth: int = 1) -> None:
         """At the ``nth`` time from now on. ``NN.stage:before|after``; around a commit ``:ordering|ordered``."""
         self._waiting[point] = (nth, act)
 
+    def during(self, point: str, act: Act) -> None:
+        """Inside a commit (``NN.stage:written|flushed|headed``): its sync takes until the act has ended, and nothing
+        that is ordered meanwhile is durable before it."""
+        self._syncing[point] = act
+
+    def reach_blocking(self, point: str) -> None:
+        """From the committer's thread."""
+        if (act := self._syncing.pop(point, None)) is not None:
+            assert self.loop is not None
+            asyncio.run_coroutine_threadsafe(_run(act), self.loop).result(60)
+
     def clear(self) -> list[str]:
         """Forgets the points that were not reached, and names them. Raises what an act raised."""
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting = {**self._waiting, **self._syncing}, {}
+        self._syncing = {}
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
@@ -95,6 +110,10 @@ class Boundaries(NoFailpoints):
             return ticket
 
         store.commit = watched
+
+
+async def _run(act: Act) -> None:
+    await act()
 
 
 @dataclass
@@ -158,6 +177,7 @@ class StagedSite(LocalSite):
             patch.setattr(McpPlugin, "open", lambda _, context: McpAdapter(context, self.machine.monotonic))
             super().start(*arguments, **more)
         self.boundaries.watch(self.parts.store)
+        self.boundaries.loop = self._loop
 
     @classmethod
     @contextlib.contextmanager

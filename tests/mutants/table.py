@@ -9,8 +9,9 @@ from typing import Final
 from tests.crash.power.mutants import MUTANTS as SYNCS
 
 _PIPELINE: Final = "kblockd/execution/pipeline.py"
-_DISPATCHED: Final = "    dispatched = await dispatch(parts, marked)\n"
+_DISPATCHED: Final = "        dispatched = await dispatch(parts, marked)\n"
 _RACES: Final = "tests/integration/races/test_races.py::test_apr_04_r112_a_change_is_seen_or_came_after_the_consumption"
+_RELIED: Final = "tests/integration/races/test_relied.py"
 _JUMPS: Final = "tests/integration/clocks/test_jumps.py"
 _POWER: Final = (
     "tests/crash/power/test_power_loss.py::test_led_01_power_is_lost_inside_a_commit[plain-10.mark_sent-headed]"
@@ -69,7 +70,7 @@ MUTANTS: Final = (
         "marker after dispatch",
         (
             Edit(_PIPELINE, "marked = await mark_sent(parts, claim)\n", "marked = Marked(claim)\n"),
-            Edit(_PIPELINE, _DISPATCHED, f"{_DISPATCHED}    await mark_sent(parts, claim)\n"),
+            Edit(_PIPELINE, _DISPATCHED, f"{_DISPATCHED}        await mark_sent(parts, claim)\n"),
             Edit(_PIPELINE, "import LeaseLost, mark_sent\n", "import LeaseLost, Marked, mark_sent\n"),
         ),
         f"{_KILLED}[11.dispatch:after=kill]",
@@ -156,6 +157,59 @@ MUTANTS: Final = (
         soak=True,
     ),
     Mutant(
+        "marker on no condition",
+        (Edit("kblockd/execution/mark_sent.py", "conditions=claim.relied, at=at", "at=at"),),
+        f"{_RELIED}::test_apv_01_a_policy_that_denies_while_the_consumption_is_synced[09.consume:written]",
+    ),
+    Mutant(
+        "rows not looked at behind the marker",
+        (
+            Edit(
+                "kblockd/execution/mark_sent.py",
+                "    return all(row is not None and",
+                "    return True or all(row is not None and",
+            ),
+        ),
+        f"{_RELIED}::test_apv_01_a_policy_that_denies_while_the_consumption_is_synced[10.mark_sent:written]",
+        soak=True,
+    ),
+    Mutant(
+        "approval's end not looked at behind the consumption",
+        (
+            Edit(
+                "kblockd/execution/preflight.py",
+                '    bounded = not again or action.effect == "require_approval"\n',
+                "    bounded = not again\n",
+            ),
+        ),
+        f"{_RELIED}::test_apv_02_the_approval_ends_before_the_bytes_leave[10.mark_sent:written]",
+        soak=True,
+    ),
+    Mutant(
+        "approval's end not looked at behind the marker",
+        (Edit("kblockd/execution/mark_sent.py", " and not claim.over(parts.clock) and _in_time(parts, claim)", ""),),
+        f"{_RELIED}::test_apv_02_the_approval_ends_before_the_bytes_leave[11.dispatch:before]",
+        soak=True,
+    ),
+    Mutant(
+        "a rotated credential not waited for",
+        (Edit("kblockd/execution/preflight.py", " or (again and fault.code in _ROTATED)\n", "\n"),),
+        f"{_RELIED}::test_ups_16_a_credential_that_is_being_rotated_is_waited_for[11.dispatch:before-unlinked-write]",
+        soak=True,
+    ),
+    Mutant(
+        "a call that was never begun counts as an attempt",
+        (Edit("kblockd/execution/pipeline.py", "        if dispatched.begun:\n", "        if True:\n"),),
+        f"{_RELIED}::test_ups_16_a_credential_that_is_being_rotated_is_waited_for[11.dispatch:before-unlinked-write]",
+        soak=True,
+    ),
+    Mutant(
+        "the sweep closes without a look",
+        (Edit("kblockd/execution/sweeper.py", " and (unsent or execution_id in self._looked):\n", ":\n"),),
+        "tests/crash/daemon/test_interrupted.py::test_ups_15_the_first_sweep_looks_up_before_it_closes",
+        soak=True,
+    ),
+    Mutant(
         "now by the wall clock",
         (
             Edit(
@@ -177,7 +231,7 @@ MUTANTS: Final = (
         # Two nets: the last look, and the permit that is asked for before each write.
         "last look before the call removed",
         (
-            Edit("kblockd/execution/dispatch.py", "    if not may_send(parts, marked):\n", "    if False:\n"),
+            Edit("kblockd/execution/dispatch.py", "    if code := unfit(parts, marked):\n", '    if code := "":\n'),
             _PERMIT,
         ),
         f"{_JUMPS}::test_lse_04_leases_and_deadlines_end_by_monotonic_time[11.dispatch:before-day-back]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Final
@@ -45,6 +46,12 @@ class EffectiveLimits:
         """The moment after which no attempt begins: counted from the consumption (stage 9), or the envelope's."""
         bound = consumed_at + dt.timedelta(seconds=self.absolute_deadline_seconds)
         return bound if self.deadline is None else min(bound, self.deadline)
+
+    def until(self, deadline: dt.datetime | None) -> EffectiveLimits:
+        """The same, ended by ``deadline`` as well: the earlier one holds (R025)."""
+        if deadline is None or (self.deadline is not None and self.deadline <= deadline):
+            return self
+        return dataclasses.replace(self, deadline=deadline)
 
     def as_json(self) -> dict[str, Any]:
         """``limits`` of the action document (interfaces.md section 2); whole numbers, units in the names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import signal
 import time
 from collections.abc import Iterator
@@ -54,6 +55,19 @@ def short() -> Iterator[World]:
             payments.url,
             contracts={"short": variant("production", SHORT, ATTEMPTS, bounds)},
             daemon={"clocks": {"close_after_seconds": CLOSE_AFTER + 1, "reconcile_seconds": 1}},
+        )
+        site.pin()
+        yield World(site, payments)
+
+
+@pytest.fixture(scope="module")
+def expiring() -> Iterator[World]:
+    """Approvals end after eight seconds, attempts may be made for much longer."""
+    with ForkedSite.forking() as site, PaymentsServer.start(site.folder) as payments:
+        site.configure(
+            payments.url,
+            contracts={"expiring": variant("production", ATTEMPTS, {"execution": {"absolute_deadline_seconds": 60}})},
+            daemon={"clocks": {"approval_ttl_seconds": 8, "close_after_seconds": 120}},
         )
         site.pin()
         yield World(site, payments)
@@ -276,22 +290,88 @@ def test_idm_05_interrupted_before_the_upstream_was_called(blind: World) -> None
     blind.check_ledger()
 
 
-def test_rec_08_a_sent_second_attempt_is_not_closed_by_what_was_found_of_the_first(short: World) -> None:
-    """REC-08: attempt 1 was proved absent, attempt 2 was sent and acted; closing it as "did not happen" would lie."""
-    short.site.start("11.dispatch:before=kill")
-    short.keep_checkpoint()
-    story = Story.new(short)
+def _sent_twice(world: World) -> Story:
+    """Attempt 1 was proved absent, attempt 2 was sent and acted, and the daemon is away for longer than the clock that
+    closes orphans."""
+    world.site.start("11.dispatch:before=kill")
+    world.keep_checkpoint()
+    story = Story.new(world)
     story.tell_until_death()
-    short.site.start("11.dispatch:after=kill", wait=False)
-    assert short.site.wait_dead() == -signal.SIGKILL
-    assert len(short.effects(story.order)) == 1
-    time.sleep(CLOSE_AFTER)
+    world.site.start("11.dispatch:after=kill", wait=False)
+    assert world.site.wait_dead() == -signal.SIGKILL
+    assert len(world.effects(story.order)) == 1
+    time.sleep(CLOSE_AFTER + 1)
+    return story
+
+
+def test_rec_08_a_sent_second_attempt_is_not_closed_by_what_was_found_of_the_first(short: World) -> None:
+    """REC-08, UPS-15: closing it as "did not happen" would lie. The upstream cannot be asked, so nobody can tell."""
+    story = _sent_twice(short)
+    short.payments.kill()
+    try:
+        short.site.start()
+        with short.site.client() as agent:
+            answer = _until_closed(agent, story)
+        story.check_failed(answer, "unknown_outcome", "INTERRUPTED")
+    finally:
+        short.payments.run()
+    records = story.records()
+    assert [record.attempt for record in records if record.type is RecordType.SENT] == [1, 2]
+    looked, sealed = records[-2:]
+    assert (looked.type, looked.body["finding"], sealed.type) == (
+        RecordType.RECONCILED,
+        "unprovable",
+        RecordType.SEALED,
+    )
+    short.check_ledger()
+
+
+def test_ups_15_the_first_sweep_looks_up_before_it_closes(short: World) -> None:
+    """UPS-15: however long the outage was, the effect is found by its key, verified, and not sent again."""
+    story = _sent_twice(short)
     short.site.start()
     with short.site.client() as agent:
-        answer = _until_closed(agent, story)
-    story.check_failed(answer, "unknown_outcome", "INTERRUPTED")
-    assert [record.attempt for record in story.records() if record.type is RecordType.SENT] == [1, 2]
+        story.check_completed(_until_closed(agent, story))
+    records = story.records()
+    assert [record.attempt for record in records if record.type is RecordType.SENT] == [1, 2]
+    assert [record.body["finding"] for record in records if record.type is RecordType.RECONCILED] == [
+        "absent",
+        "present",
+    ]
     short.check_ledger()
+
+
+def test_ups_15_nobody_repeats_the_call_and_it_is_looked_up_all_the_same(short: World) -> None:
+    """UPS-15: by the sweep itself, without a caller; killed between the look-up and the verification read."""
+    short.site.start("14.verify:before=kill")
+    short.keep_checkpoint()
+    short.payments.control(lose_answer_once=True)
+    story = Story.new(short)
+    story.tell_until_death()
+    time.sleep(CLOSE_AFTER + 1)
+    short.site.start()
+    story.wait_for(RecordType.SEALED)
+    story.check_completed(story.finish())
+    assert [record.type for record in story.records()].count(RecordType.SENT) == 1
+    short.check_ledger()
+
+
+def test_apv_02_the_approval_ended_while_the_daemon_was_down(expiring: World) -> None:
+    """APV-02: killed between the consumption and the marker, back when the approval is over and the action's own
+    deadline is not: nothing is sent, and the RESULT says why."""
+    expiring.site.start("09.consume:after=kill")
+    expiring.keep_checkpoint()
+    story = Story.new(expiring)
+    story.tell_until_death()
+    assert story.approved is not None
+    while dt.datetime.now(dt.UTC) <= story.approved.not_after:
+        time.sleep(0.1)
+    expiring.site.start()
+    answer = story.finish()
+    story.check_failed(answer, "not_started", "APPROVAL_NOT_VALID")
+    assert (answer.executed, answer.consumed) == (False, True)
+    assert expiring.effects(story.order) == []
+    expiring.check_ledger()
 
 
 def _refused_as_twin(client: Client, twin: Call) -> None:

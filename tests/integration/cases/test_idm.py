@@ -161,12 +161,25 @@ def claim(*, deadline: float, deadline_at: dt.datetime) -> Claim:
     return Claim(nothing, nothing, "", "", deadline, deadline_at)
 
 
-ACTION: Any = SimpleNamespace(execution_id="exe_1", not_after=rfc3339(END), limits=SimpleNamespace(deadline=None))
-WAITING = {"state": "pending", "not_after": rfc3339(END)}
 LATER = END + dt.timedelta(days=1)
+
+
+def action(effect: str, deadline: dt.datetime | None = None) -> Any:
+    """What is looked at of an action whose time ends at ``END``, or only its envelope's deadline."""
+    not_after = rfc3339(LATER if deadline else END)
+    limits = SimpleNamespace(deadline=deadline)
+    return SimpleNamespace(
+        execution_id="exe_1", not_after=not_after, limits=limits, effect=effect, observe_until=rfc3339(END)
+    )
+
+
+WAITING = {"state": "pending", "not_after": rfc3339(END)}
 JUDGES: dict[str, Callable[[Any], bool]] = {
     "approval": lambda parts: state_at(WAITING, parts.clock.now()) == "expired",
-    "action": lambda parts: refuses(check_clock, parts, ACTION, again=False),
+    "action": lambda parts: refuses(check_clock, parts, action("allow"), again=False),
+    "approval-again": lambda parts: refuses(check_clock, parts, action("require_approval"), again=True),
+    "observed-again": lambda parts: refuses(check_clock, parts, action("observe"), again=True),
+    "deadline-again": lambda parts: refuses(check_clock, parts, action("allow", END), again=True),
     "deadline": lambda parts: refuses(check_deadline, parts, END),
     "observe-window": lambda parts: refuses(check_observed, parts, "observe", rfc3339(END)),
     "attempt": lambda parts: claim(deadline=TERM, deadline_at=END).over(parts.clock),

@@ -389,14 +389,41 @@ def test_r143_a_keyed_repeat_is_resolved_before_anything_else(own: LocalSite) ->
         assert isinstance(agent.execute(refund(mine, key=mine)), Completed)
 
 
-def test_the_envelopes_own_deadline_is_looked_at_again(site: LocalSite, pay: PaymentsServer) -> None:
-    """R025, R197: approved in time, run too late."""
+def test_apv_03_an_approval_ends_with_the_envelopes_deadline(site: LocalSite, pay: PaymentsServer) -> None:
+    """APV-03, R025, R197: approved in time, run too late: expired, and the approval says until when it was good."""
     mine = order()
     deadline = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
     call = refund(mine, key=mine, deadline=deadline)
     pending = ask(site, call)
+    with site.client("lead") as lead:
+        assert lead.approval(pending.approval_id).not_after == deadline
     approve(site, pending.approval_id)
     until(lambda: dt.datetime.now(dt.UTC) > deadline)
-    refused(site, call, "DEADLINE_PASSED")
-    assert state(site, pending.execution_id) == "approved"
+    with site.client() as agent:
+        answer = agent.execute(call)
+    assert (answer.state, answer.executed, answer.consumed) == ("expired", False, False)
     assert effects(pay, mine) == []
+
+
+def test_apv_03_the_deadline_passed_while_the_daemon_was_down(own: LocalSite, pay: PaymentsServer) -> None:
+    """APV-03: neither the pending nor the approved one is shown as open or can be decided on, and the first sweep
+    records their end; an approval without a deadline keeps its own term."""
+    deadline = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=4)
+    waiting, approved, unbounded = (order() for _ in range(3))
+    pending = {name: ask(own, refund(name, key=name, deadline=deadline)) for name in (waiting, approved)}
+    pending[unbounded] = ask(own, refund(unbounded, key=unbounded))
+    approve(own, pending[approved].approval_id)
+    own.stop()
+    until(lambda: dt.datetime.now(dt.UTC) > deadline)
+    own.start()
+    until(lambda: types(own, pending[waiting].execution_id)[-1] == "execution.expired")
+    until(lambda: types(own, pending[approved].execution_id)[-1] == "execution.expired")
+    with own.client("lead") as lead:
+        shown = {view.approval_id for view in lead.approvals(["pending", "approved"]).items}
+        assert pending[unbounded].approval_id in shown
+        assert not shown & {pending[waiting].approval_id, pending[approved].approval_id}
+        assert lead.approval(pending[waiting].approval_id).state == "expired"
+    with pytest.raises(FailedPrecondition) as late:
+        approve(own, pending[waiting].approval_id)
+    assert late.value.reason == "APPROVAL_NOT_VALID"
+    assert effects(pay, approved) == []

@@ -1,4 +1,5 @@
-"""The one property of all races, stated once: a change is seen, or it provably came after the consumption."""
+"""The one property of all races, stated once: a change is seen by the consumption, or by the send marker and the last
+look behind it, or it provably came after them."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 from kblockd.client.answers import Answer
 from kblockd.client.errors import CallError
 from kblockd.domain import rows
+from kblockd.execution.mark_sent import RELIED_ON_CHANGED
 from tests.integration.pipeline.local import effects
 from tests.integration.races.changes import Change, Expired, PolicyForbids, Revoked
 from tests.integration.staged import StagedSite
@@ -49,6 +51,11 @@ class Raced:
         """The send markers."""
         return self._of("execution.sent")
 
+    def made(self) -> list[int]:
+        """The attempts that were marked and not taken back: the ones at which the upstream was called."""
+        outcomes = {r["attempt"]: r["body"]["code"] for _, r in self._of("attempt.outcome")}
+        return [r["attempt"] for _, r in self.sent() if outcomes[r["attempt"]] != RELIED_ON_CHANGED]
+
     def _of(self, type_: str) -> list[tuple[int, dict[str, Any]]]:
         found = self.records()
         return [(i, r) for i, r in found if (r["type"], r["execution"]) == (type_, self.execution_id)]
@@ -57,8 +64,9 @@ class Raced:
 def check_seen_or_after(race: Raced, change: Change) -> bool:
     """Whether it was seen.
 
-    Seen: the call was refused for it, nothing is consumed, the upstream is untouched. Not seen: each claim stands in
-    the ledger before the change does (or the change was refused for coming too late), and the call ended well, once.
+    Seen: the call was refused for it, nothing is consumed, the upstream is untouched. Not seen: each claim and each
+    marker stands in the ledger before the change does (or the change was refused for coming too late), and the call
+    ended well, once, or without an effect and with the change as its reason (APV-01).
     """
     assert race.site.boundaries.clear() == [], "the call never came to where the change waited"
     claims = race.claims()
@@ -71,21 +79,26 @@ def check_seen_or_after(race: Raced, change: Change) -> bool:
 
 
 def check_no_claim_after(race: Raced, change: Change) -> None:
-    """Nothing was claimed, for the first time or again, on what had changed before it by the ledger's own order."""
+    """Nothing was claimed, for the first time or again, or marked as sent, on what had changed before it by the
+    ledger's own order."""
     for index, claim in race.claims():
         _check_before(race, change, index, claim)
+    if change.reasons and change.type is not None:
+        changes = [i for i, record in race.records() if record["type"] == change.type]
+        assert all(marker < changed for marker, _ in race.sent() for changed in changes), (race.sent(), changes)
 
 
 def _check_ended(race: Raced, change: Change) -> None:
-    """Well, and once; or, where time has passed, before anything was sent."""
+    """Well, and once; or, where the change came before the bytes left, without them and because of it."""
     assert isinstance(race.told, Answer), race.told
     ended = (race.told.state, race.told.result_class, race.told.code)
     happened = len(effects(race.pay, race.order))
     if ended == ("succeeded", "completed_verified", ""):
-        assert len(race.sent()) == happened == 1
+        assert len(race.made()) == happened == 1
         return
-    assert isinstance(change, Expired), ended
-    assert ended[:2] in (("failed", "not_started"), ("failed", "failed_before_side_effect")), ended
+    unsent = "failed_before_side_effect" if race.sent() else "not_started"
+    assert ended[:2] == ("failed", unsent), ended
+    assert ended[2] in change.reasons | ({"DEADLINE_PASSED"} if isinstance(change, Expired) else set()), ended
     assert happened == 0
 
 

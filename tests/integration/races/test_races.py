@@ -1,4 +1,4 @@
-"""What changes between any two stages of a call that resumes an approved action: seen, or after the consumption."""
+"""What changes between any two stages of a call that resumes an approved action: seen, or after its bytes left."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ CHANGES: Final[dict[str, Callable[[], Change]]] = {
     "approval-expired": Expired,
 }
 POINTS: Final = (*UNCONSUMED, *CONSUMED)
+UNSENT: Final = CONSUMED[:3]
+"""The arrows between the consumption and the call: what changes there is seen by the marker or behind it (APV-01)."""
 _ORDINARY: Final = (
     "05.preflight:before",
     "08.preconditions:before",
     CONSUMPTION,
-    CONSUMED[0],
-    "10.mark_sent:before",
+    *UNSENT,
 )
 _SLOW: Final = ("policy-forbids", "policy-decides-alike")  # a bundle is checked and loaded, twice
 
@@ -86,18 +87,23 @@ def test_apr_04_r112_a_change_is_seen_or_came_after_the_consumption(
         seen = check_seen_or_after(race, change)
     if change.reasons:
         assert seen == (POINTS.index(point) <= POINTS.index(change.last_seen))
+        unsent = POINTS.index(point) <= POINTS.index(UNSENT[-1]) and not change.too_late
+        assert len(effects(pay, mine)) == (0 if unsent else 1)
+    elif point in UNSENT:  # a reload under which the decision still stands voids nothing (C27)
+        assert isinstance(race.told, Completed)
+        assert [len(race.claims()), len(race.sent())] == [2, 2 if point == UNSENT[-1] else 1]
 
 
 RELIED_ON_AGAIN: Final = ("policy-forbids", "tool-repinned", "requester-disabled", "approver-disabled")
-AGAIN: Final = (*UNCONSUMED[2:], CONSUMED[0])
+AGAIN: Final = (*UNCONSUMED[2:], *UNSENT)
 
 
 @pytest.mark.parametrize(("what", "point"), [*_cases(AGAIN, RELIED_ON_AGAIN)])
 def test_r473_a_change_before_another_attempt_is_seen_by_it(
     staged: StagedSite, pay: PaymentsServer, what: str, point: str
 ) -> None:
-    """R473: the first attempt had no effect and a second is made; what changes on its way in is seen at 9r, or
-    came after it. A refusal seals what is proved, and sends nothing."""
+    """R473, APV-01: the first attempt had no effect and a second is made; what changes on its way in is seen at 9r, by
+    its marker or behind it. A refusal seals what is proved, and sends nothing."""
     mine = order()
     call = refund_in("free", mine, key=mine)
     pending = ask(staged, call)
@@ -113,13 +119,10 @@ def test_r473_a_change_before_another_attempt_is_seen_by_it(
         race = Raced(staged, pay, mine, pending.execution_id, pending.approval_id, told(staged, call))
         assert staged.boundaries.clear() == []
         check_no_claim_after(race, change)
-    if point == CONSUMED[0]:
-        assert isinstance(race.told, Completed), race.told
-        assert (len(race.claims()), len(race.sent()), len(effects(pay, mine))) == (2, 2, 1)
-        return
     assert isinstance(race.told, UpstreamError), race.told
     assert (race.told.result_class, race.told.code in change.reasons) == ("failed_before_side_effect", True)
-    assert (len(race.claims()), len(race.sent()), effects(pay, mine)) == (1, 1, [])
+    claims, sent = (2 if point in UNSENT else 1), (2 if point == UNSENT[-1] else 1)
+    assert (len(race.claims()), len(race.sent()), effects(pay, mine)) == (claims, sent, [])
 
 
 @pytest.mark.parametrize("verdict", ["approve", "deny"])

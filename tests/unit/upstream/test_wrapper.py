@@ -15,6 +15,7 @@ from grpc import aio
 from kblockd.upstream.adapter import AdapterFault, Call, Facts, Outcome, Sent, ToolDescription
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import current
+from kblockd.upstream.wrapper import NotBegun
 from tests.unit.upstream.plugin import call, guarded
 
 
@@ -385,6 +386,7 @@ async def test_slots_bound_concurrency_and_waiting_counts_against_the_deadline()
     await asyncio.wait_for(full.wait(), 10)
     outcome = await adapter.invoke(call(0.1))
     assert (outcome.sent, outcome.code) == (Sent.NOT_SENT, "UPSTREAM_BUSY")
+    assert isinstance(outcome, NotBegun)
     gate.set()
     assert {answer.sent for answer in await asyncio.gather(*waiting)} == {Sent.ANSWERED}
     # Again, after slots have come back: they came back once each.
@@ -461,7 +463,18 @@ async def test_an_unreadable_credential_sends_nothing() -> None:
 
     outcome = await guarded(behave, ref="file:/nonexistent/credential").invoke(call())
     assert (outcome.sent, outcome.code) == (Sent.NOT_SENT, "CREDENTIAL_UNREADABLE")
+    assert isinstance(outcome, NotBegun)
     assert not asked
+
+
+async def test_ups_16_only_the_wrapper_says_that_a_call_was_not_begun() -> None:
+    """UPS-16: a plugin that has run may answer the same code, after it has acted as well."""
+
+    async def behave(_: Call) -> Outcome:
+        return Outcome(Sent.NOT_SENT, code="CREDENTIAL_UNREADABLE")
+
+    assert not isinstance(await guarded(behave).invoke(call()), NotBegun)
+    assert isinstance(await guarded(behave).invoke(call(-1.0)), NotBegun)
 
 
 async def test_the_credential_is_read_anew_for_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
