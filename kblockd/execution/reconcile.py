@@ -150,7 +150,7 @@ async def _ask(parts: Parts, classified: Classified, lookup: Lookup) -> _Found:
 
 def _call(parts: Parts, lookup: Lookup, arguments: dict[str, Any], trace: Trace) -> Call:
     deadline = parts.clock.monotonic() + _READ_SECONDS
-    return Call(lookup.tool, arguments, "", "none", "", deadline, None, outgoing(trace))
+    return Call(lookup.tool, arguments, "", "none", "", deadline, None, outgoing(trace), lookup.numbers)
 
 
 async def _late_answer(parts: Parts, classified: Classified) -> Settled | None:

@@ -112,7 +112,13 @@ async def _read_once(
     except pointer.PointerMissing as missing:
         return _Reading("inconclusive", "READ_ARGUMENT_MISSING", {"missing": missing.pointer})
     outcome = await read_tool(
-        parts, action.upstream, wanted.tool, arguments, settled.trace, timeout_seconds=timeout_seconds
+        parts,
+        action.upstream,
+        wanted.tool,
+        arguments,
+        settled.trace,
+        timeout_seconds=timeout_seconds,
+        numbers=wanted.numbers,
     )
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
         return _Reading("inconclusive", outcome.code or "READ_FAILED", None)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from mcp_types import ErrorData
 
+from kblockd.domain.answer import Numbers, Unreadable
 from kblockd.upstream.adapter import Outcome, Sent
 from kblockd_mcp import output as outputs
 from kblockd_mcp.wire import CallNotes
@@ -46,6 +47,9 @@ class Evidence:
     call_id: str = ""
     session_id: str = ""
     definition: Mapping[str, Any] = field(default_factory=dict)
+    unreadable: Unreadable | None = None
+    numbers: Numbers = "refuse"
+    reading: bool = False
 
 
 def outcome(known: Evidence) -> Outcome:
@@ -75,10 +79,12 @@ def _result(known: Evidence, result: Mapping[str, Any]) -> Outcome:
         return _end(known, Sent.LOST, "RESULT_MALFORMED", "isError or content has a wrong type")
     if "content" not in result and "structuredContent" not in result:
         return _end(known, Sent.LOST, "RESULT_MALFORMED", "neither content nor structuredContent")
-    output = outputs.extract(result)
+    output, unreadable = outputs.extract(result, known.numbers, reading=known.reading)
     if is_error:
         return _end(known, Sent.ANSWERED, "TOOL_ERROR", outputs.text(result), error=True, output=output)
-    return _end(known, Sent.ANSWERED, outputs.fault(result, known.definition), output=output)
+    if unreadable is not None:
+        return _end(known, Sent.ANSWERED, "RESULT_NOT_STORABLE", str(unreadable), unreadable=unreadable)
+    return _end(known, Sent.ANSWERED, outputs.fault(result, known.definition, known.numbers), output=output)
 
 
 def _task_id(result: Mapping[str, Any]) -> str:
@@ -124,6 +130,7 @@ def _end(
     error: bool = False,
     output: Any = None,
     ids: Mapping[str, str] | None = None,
+    unreadable: Unreadable | None = None,
 ) -> Outcome:
     digest = known.call.sha256.hexdigest() if known.call.status is not None else ""
     return Outcome(
@@ -134,6 +141,7 @@ def _end(
         detail=cut(detail),
         raw_sha256=digest,
         request_ids={**_request_ids(known), **(ids or {})},
+        unreadable=unreadable or known.unreadable,
     )
 
 
