@@ -28,6 +28,7 @@ MAX_LITERAL: Final = 400
 _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
 # Possessive, and an unterminated string swallows the rest: without both, a megabyte of \" costs hours.
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.S)
+_NOT_WHOLE: Final = re.compile("[.eE]")
 _POINTER_SHOWN: Final = 200
 _KEYS_REMEMBERED: Final = 4096
 _KEY_REMEMBERED: Final = 64
@@ -303,6 +304,14 @@ def _float(literal: str) -> float | int:
             # 1e20 is written as 100000000000000000000: exact as a double, kept as one.
             return value
         return int(value)
+    return value
+
+
+def number(literal: str) -> int | float:
+    """The value of one number as JSON writes it; raises ``NotCanonical`` for what no double holds exactly."""
+    value = _integer(literal) if not _NOT_WHOLE.search(literal) else _float(literal)
+    if isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
+        raise NotCanonical("an integer beyond 2^53-1; send it as a string")
     return value
 
 

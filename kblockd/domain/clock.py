@@ -7,6 +7,7 @@ the wall clock moves neither leases nor deadlines (design section 5; LSE-03, LSE
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Final, Protocol, TypeVar
@@ -53,6 +54,7 @@ def paired(elapsed: Callable[[], Elapsed], wall: Callable[[], Wall], apart: Elap
     return after, moment
 
 
+_RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?P<offset>Z|[+-]\d\d:\d\d)?", re.ASCII)
 _LENGTH: Final = len("2026-01-01T00:00:00.000000Z")
 _OFFSET: Final = len("+00:00")
 
@@ -61,6 +63,22 @@ def rfc3339(moment: dt.datetime) -> str:
     """RFC 3339 in UTC with ``Z`` and microseconds, the one form that records and statements use."""
     # Not strftime: it writes the years before 1000 with fewer than four digits, which nothing reads back.
     return moment.astimezone(dt.UTC).isoformat(timespec="microseconds")[:-_OFFSET] + "Z"
+
+
+def moment(text: str) -> dt.datetime:
+    """A time that somebody else wrote, in RFC 3339; raises ValueError whose text goes on after ``it``.
+
+    Without an offset it names a different moment in every place, so it is refused as that (APV-07).
+    """
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        raise ValueError("is not a time in RFC 3339, such as 2027-01-01T00:00:00Z")
+    if found["offset"] is None:
+        raise ValueError("has no offset from UTC: end it with Z, or with an offset such as +01:00")
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("is not a time that exists") from None
 
 
 def parse_rfc3339(text: str) -> dt.datetime:

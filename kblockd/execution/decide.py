@@ -15,11 +15,12 @@ from typing import Any, Final
 from kblockd.approvals.presentation import Subject, present, presented_sha256
 from kblockd.domain import keys, rows
 from kblockd.domain.canonical import canonical, digest, sha256_hex
-from kblockd.domain.clock import rfc3339
+from kblockd.domain.clock import moment, rfc3339
 from kblockd.domain.errors import (
     Aborted,
     AlreadyExists,
     FailedPrecondition,
+    KblockError,
     Reason,
     ResourceExhausted,
     Unavailable,
@@ -85,16 +86,22 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
 
 
 async def ask(parts: Parts, entrypoint: str, document: dict[str, Any]) -> Decision:
-    """One question; a failure becomes UNAVAILABLE with the reason that says which, and means deny."""
+    """One question; a failure means deny, with the reason that says which, and whether a repeat can change it."""
     try:
         return await parts.engine.evaluate(entrypoint, document)
     except PolicyFailure as failure:
-        raise Unavailable(
-            failure.reason,
-            f"policy gave no decision ({failure.message[:300]}). Nothing was executed or consumed.",
-            retryable=True,
-            next_step="repeat the identical call when `kblockd policy status` is well",
-        ) from None
+        raise _undecided(failure) from None
+
+
+def _undecided(failure: PolicyFailure) -> KblockError:
+    """Raised as UNAVAILABLE, or for a rule that fails on this very input as FAILED_PRECONDITION (AGT-08)."""
+    what = f"policy gave no decision ({failure.message[:300]}). Nothing was executed or consumed."
+    if failure.passing:
+        step = "repeat the identical call when `kblockd policy status` is well"
+        return Unavailable(failure.reason, what, retryable=True, next_step=step)
+    step = "a repeat gets the same answer: correct the arguments, or tell the operator, whose policy must take them"
+    refusal = FailedPrecondition if failure.reason is Reason.POLICY_ERROR else Unavailable
+    return refusal(failure.reason, what, next_step=step)
 
 
 def check_deadline(parts: Parts, deadline: dt.datetime | None, execution_id: str = "") -> None:
@@ -109,18 +116,22 @@ def check_deadline(parts: Parts, deadline: dt.datetime | None, execution_id: str
 
 
 def check_observed(parts: Parts, effect: str, observe_until: str) -> None:
-    """Raises ``FailedPrecondition`` (OBSERVE_ENDED) once the observe window has ended (R115)."""
+    """Raises ``FailedPrecondition``: OBSERVE_ENDED once the observe window has ended (R115), POLICY_TYPE for an end
+    that is not a time (APV-07)."""
     if effect != "observe":
         return
     try:
-        ends = dt.datetime.fromisoformat(observe_until)
-    except ValueError:
-        ends = None
-    if ends is None or ends.tzinfo is None or parts.clock.now() >= ends:
+        ends = moment(observe_until)
+    except ValueError as error:  # of a decision that was recorded before entrypoints.check refused such a time
+        raise FailedPrecondition(
+            Reason.POLICY_TYPE,
+            f"the end of the observe window, {observe_until!r}, {error}. Nothing was executed or consumed.",
+            next_step="policy must name it in RFC 3339, such as 2027-01-01T00:00:00Z",
+        ) from None
+    if parts.clock.now() >= ends:
         raise FailedPrecondition(
             Reason.OBSERVE_ENDED,
-            f"the observe window of this action ended ({observe_until or 'no end given'}). "
-            "Nothing was executed or consumed.",
+            f"the observe window of this action ended ({observe_until}). Nothing was executed or consumed.",
             next_step="policy must allow the action or ask for an approval",
         )
 

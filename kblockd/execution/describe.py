@@ -14,6 +14,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import AdapterFault
+from kblockd.upstream.faults import passing
 from kblockd.upstream.pins import definition_sha256
 
 DESCRIBE_SECONDS: Final = 10.0
@@ -60,11 +61,14 @@ async def _asked(parts: Parts, upstream: str, tool: str) -> Described:
         deadline = parts.clock.monotonic() + DESCRIBE_SECONDS
         description = await parts.upstreams[upstream].read.describe(tool, deadline)
     except AdapterFault as fault:
+        again = passing(fault.code)
         raise Unavailable(
             Reason.UPSTREAM_UNAVAILABLE,
             f"the definition of {upstream}/{tool} could not be read ({fault.code}). Nothing was executed or consumed.",
-            retryable=True,
-            next_step="repeat the identical call when the upstream answers",
+            retryable=again,
+            next_step="repeat the identical call when the upstream answers"
+            if again
+            else f"tell the operator: `kblockd upstream pin {upstream}` shows why",
         ) from None
     return Described(definition_sha256(description), identifier(description.server_version), at)
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kblockd.domain import pointer
+from kblockd.domain.answer import Numbers
 from kblockd.domain.contract import resolve
-from kblockd.domain.errors import Reason, Unavailable
+from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, Unavailable
 from kblockd.domain.values import value_type
 from kblockd.execution.lease import Leased
 from kblockd.execution.parts import Parts
@@ -17,6 +18,7 @@ from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Call, Outcome, Sent
 from kblockd.upstream.catalog import Upstream
+from kblockd.upstream.faults import passing
 
 
 @value_type(frozen=True, slots=True)
@@ -35,23 +37,18 @@ class Snapshot:
 
 @stage(Stage.READ)
 async def read(parts: Parts, leased: Leased) -> Snapshot:
-    """Raises ``Unavailable`` when the authority cannot be read: lack of evidence is no evidence."""
+    """Lack of evidence is no evidence: raises ``Unavailable`` when the authority does not answer, and
+    ``FailedPrecondition`` (TARGET_UNREADABLE) when what it answers cannot be kept (UPS-11, UPS-18)."""
     action = leased.preflighted.run.action
     wanted = action.contract.reads.snapshot
     if wanted is None:
         return Snapshot(leased, None, "")
     document = {"args": action.args, "execution_id": action.execution_id}
     upstream = parts.upstreams[action.upstream]  # as stage 5 found it: the agreed one
-    outcome = await read_tool(parts, upstream, wanted.tool, resolve(wanted.arguments, document), leased.trace)
+    arguments = resolve(wanted.arguments, document)
+    outcome = await read_tool(parts, upstream, wanted.tool, arguments, leased.trace, numbers=wanted.numbers)
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
-        raise Unavailable(
-            Reason.UPSTREAM_UNAVAILABLE,
-            f"the target could not be read ({outcome.code or outcome.sent.value}). "
-            "Nothing was executed or consumed; the action stays approved.",
-            retryable=True,
-            next_step="repeat the identical call when the upstream answers",
-            execution_id=action.execution_id,
-        )
+        raise _unread(outcome, action.execution_id)
     version = _version(wanted.version, outcome.output) if wanted.version else ""
     return Snapshot(leased, outcome.output, version)
 
@@ -64,6 +61,7 @@ async def read_tool(
     trace: Trace,
     *,
     timeout_seconds: float = 30.0,
+    numbers: Numbers = "refuse",
 ) -> Outcome:
     """One read; every failure is an outcome. Reads carry no effect key (design section 6)."""
     with calling(trace, "read"):
@@ -76,8 +74,32 @@ async def read_tool(
             deadline=parts.clock.monotonic() + timeout_seconds,
             credential=None,  # the guarded adapter puts in the read identity's
             trace=outgoing(trace),
+            numbers=numbers,
         )
         return await upstream.read.read(call)
+
+
+def _unread(outcome: Outcome, execution_id: str) -> KblockError:
+    if outcome.unreadable is not None and not outcome.is_error:
+        return FailedPrecondition(
+            Reason.TARGET_UNREADABLE,
+            f"the answer of the target's read is {outcome.unreadable}. "
+            "Nothing was executed or consumed; the action stays approved.",
+            next_step="the upstream must answer what can be kept; for large or long numbers the contract may say "
+            "`numbers: text` in reads.snapshot. Repeating the call does not help",
+            execution_id=execution_id,
+        )
+    again = passing(outcome.code)
+    return Unavailable(
+        Reason.UPSTREAM_UNAVAILABLE,
+        f"the target could not be read ({outcome.code or outcome.sent.value}). "
+        "Nothing was executed or consumed; the action stays approved.",
+        retryable=again,
+        next_step="repeat the identical call when the upstream answers"
+        if again
+        else "the upstream refuses this read or cannot be used as it is configured: tell the operator",
+        execution_id=execution_id,
+    )
 
 
 def _version(at: str, output: Any) -> str:

@@ -154,7 +154,7 @@ async def _ask(parts: Parts, classified: Classified, lookup: Lookup) -> _Found:
 
 def _call(parts: Parts, lookup: Lookup, arguments: dict[str, Any], trace: Trace) -> Call:
     deadline = parts.clock.monotonic() + _READ_SECONDS
-    return Call(lookup.tool, arguments, "", "none", "", deadline, None, outgoing(trace))
+    return Call(lookup.tool, arguments, "", "none", "", deadline, None, outgoing(trace), lookup.numbers)
 
 
 def _finality(parts: Parts, classified: Classified) -> Finality:

@@ -47,6 +47,7 @@ _REFUSED_ON_RECORD = frozenset(
         Reason.PIN_MISMATCH,
         Reason.POLICY_UNDEFINED,
         Reason.POLICY_TYPE,
+        Reason.POLICY_ERROR,
         Reason.POLICY_TIMEOUT,
         Reason.POLICY_DOWN,
     }

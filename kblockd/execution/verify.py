@@ -115,7 +115,15 @@ async def _read_once(
     upstream = agreed_upstream(parts, settled.claim.run)
     if upstream is None:
         return _Reading("inconclusive", UPSTREAM_CHANGED, None)
-    outcome = await read_tool(parts, upstream, wanted.tool, arguments, settled.trace, timeout_seconds=timeout_seconds)
+    outcome = await read_tool(
+        parts,
+        upstream,
+        wanted.tool,
+        arguments,
+        settled.trace,
+        timeout_seconds=timeout_seconds,
+        numbers=wanted.numbers,
+    )
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
         return _Reading("inconclusive", outcome.code or "READ_FAILED", None)
     return await _judge(parts, settled, outcome, snapshot)

@@ -17,7 +17,9 @@ from kblockd.policy import entrypoints
 from kblockd.policy.engine import Decision, PolicyFailure
 
 Ask = Callable[[str, bytes], Awaitable[Mapping[str, Any]]]
-"""Entry point and canonical input to ``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ...}``."""
+"""Entry point and canonical input to ``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ...}``.
+
+An error of a rule over this input, not of the engine, comes with ``"rule": true``."""
 
 CLOSED = "the policy engine is closed"
 _CONTRACTS: Final = 256
@@ -61,7 +63,8 @@ async def _result(ask: Ask, entrypoint: str, body: bytes) -> Mapping[str, Any]:
         return entrypoints.check(entrypoint, reply["value"])
     if reply.get("undefined") is True:
         raise PolicyFailure(Reason.POLICY_UNDEFINED, f"{entrypoint} is undefined for this input")
-    raise PolicyFailure(Reason.POLICY_DOWN, f"{entrypoint}: {reply.get('error', 'no answer')}")
+    reason = Reason.POLICY_ERROR if reply.get("rule") is True else Reason.POLICY_DOWN
+    raise PolicyFailure(reason, f"{entrypoint}: {reply.get('error', 'no answer')}")
 
 
 class Contracts:

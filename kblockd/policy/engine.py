@@ -1,7 +1,8 @@
 """The PolicyEngine protocol: one question, one decision, and an error for everything that is not one.
 
 Fail closed: undefined, error, time-out and wrong type all raise ``PolicyFailure`` with a reason that says which; a
-caller that gets no ``Decision`` must deny (design section 6; R109, POL).
+caller that gets no ``Decision`` must deny (design section 6; R109, POL). POLICY_ERROR, POLICY_TYPE and
+POLICY_UNDEFINED are what the policy in force makes of this input; POLICY_DOWN and POLICY_TIMEOUT are the engine's.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class PolicyStatus:
 
 
 class PolicyFailure(Exception):
-    """No decision: ``reason`` is POLICY_UNDEFINED, POLICY_TYPE, POLICY_TIMEOUT or POLICY_DOWN. Means deny."""
+    """No decision, which means deny. ``reason`` is POLICY_UNDEFINED, POLICY_TYPE, POLICY_ERROR, POLICY_TIMEOUT or
+    POLICY_DOWN; ``revision`` is empty where nothing was in force, or nothing was asked."""
 
     def __init__(self, reason: Reason, message: str, *, entrypoint: str = "", revision: str = "") -> None:
         super().__init__(message)
@@ -45,6 +47,16 @@ class PolicyFailure(Exception):
         self.message = message
         self.entrypoint = entrypoint
         self.revision = revision
+
+    @property
+    def passing(self) -> bool:
+        """Whether the identical question may be answered another time: the engine failed, or nothing is in force yet.
+
+        What a policy makes of an input stays the same until one of them changes (AGT-08).
+        """
+        if self.reason is Reason.POLICY_UNDEFINED:
+            return not self.revision
+        return self.reason in (Reason.POLICY_DOWN, Reason.POLICY_TIMEOUT)
 
 
 class PolicyEngine(Protocol):

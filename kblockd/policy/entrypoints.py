@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kblockd.domain.canonical import digest
+from kblockd.domain.clock import moment
 from kblockd.domain.errors import Reason
 from kblockd.domain.records import identifier
 from kblockd.domain.values import value_type
@@ -104,7 +105,9 @@ MAX_WORD: Final = 256  # characters of a role, and of the end of an observe wind
 def check(entrypoint: str, result: Any) -> Mapping[str, Any]:
     """The result as it is, when its type is exact; raises ``PolicyFailure`` (POLICY_TYPE) naming the path."""
     shape = {**_SHAPES[entrypoint], "reasons": _REASONS}
-    fault = _fault(shape, result, "result") or (_too_much(result) if entrypoint == DECISION else "")
+    fault = _fault(shape, result, "result") or (
+        _too_much(result) or _contradiction(result) if entrypoint == DECISION else ""
+    )
     if fault:
         raise PolicyFailure(Reason.POLICY_TYPE, f"{entrypoint}: {fault}", entrypoint=entrypoint)
     checked: Mapping[str, Any] = result
@@ -137,6 +140,22 @@ def _too_much(decision: Mapping[str, Any]) -> str:
         return f"result.approvals.roles must be at most {MAX_ROLES}, of at most {MAX_WORD} characters"
     if len(decision["observe_until"]) > MAX_WORD:
         return f"result.observe_until must have at most {MAX_WORD} characters"
+    return ""
+
+
+def _contradiction(decision: Mapping[str, Any]) -> str:
+    """What a decision says and its effect would ignore, so that its author believes in a bound that is not there
+    (APV-07). Of a denial nothing is asked: it stays one."""
+    effect, until = decision["effect"], decision["observe_until"]
+    if effect in ALLOWING and decision["approvals"]["roles"]:
+        return f"result.approvals.roles must be empty where result.effect is {effect}: nobody is asked"
+    if effect in ("allow", "require_approval") and until:
+        return f"result.observe_until must be empty where result.effect is {effect}: only observe ends by itself"
+    if effect == "observe":
+        try:
+            moment(until)
+        except ValueError as error:
+            return f"result.observe_until {error}"
     return ""
 
 

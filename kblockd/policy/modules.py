@@ -51,8 +51,10 @@ def load(modules: Modules, time: DecisionTime) -> Any:
 
 
 def evaluate(engine: Any, time: DecisionTime, query: str, document: bytes, *, quoting: bool = False) -> dict[str, Any]:
-    """``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ...}``: by presence, never by truth.
+    """``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ..., "rule": true}``: by presence, never by truth.
 
+    What the engine raises here is an error of a rule over this input (AGT-08): out of memory, time or stack ends the
+    process instead.
     ``quoting``: the error may quote values, because they are our own samples.
     """
     time.document = document
@@ -60,7 +62,7 @@ def evaluate(engine: Any, time: DecisionTime, query: str, document: bytes, *, qu
         engine.set_input_json(document.decode())
         return _answer(engine, query)
     except RuntimeError as error:
-        return {"error": fault_of(error, "").message if quoting else bare_error(error)}
+        return {"error": fault_of(error, "").message if quoting else bare_error(error), "rule": True}
     finally:
         time.document = b""
 

@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # ships no types
 
 from kblockd.domain import errors
-from kblockd.domain.errors import Internal, KblockError, Reason, Unavailable
+from kblockd.domain.errors import FailedPrecondition, Internal, KblockError, Reason, Unavailable
 from kblockd.domain.ids import Ids
 from kblockd.policy.engine import PolicyFailure
 from kblockd.store.protocol import StoreFailed
@@ -75,10 +75,12 @@ REASONS: Final[Mapping[Reason, grpc.StatusCode]] = {
     Reason.DEADLINE_PASSED: _Code.FAILED_PRECONDITION,
     Reason.APPROVAL_NOT_VALID: _Code.FAILED_PRECONDITION,
     Reason.UPSTREAM_UNAVAILABLE: _Code.UNAVAILABLE,
+    Reason.TARGET_UNREADABLE: _Code.FAILED_PRECONDITION,
     Reason.WRONG_STATE: _Code.FAILED_PRECONDITION,
     Reason.SHOWN_DIFFERS: _Code.FAILED_PRECONDITION,
     Reason.POLICY_UNDEFINED: _Code.UNAVAILABLE,
     Reason.POLICY_TYPE: _Code.UNAVAILABLE,
+    Reason.POLICY_ERROR: _Code.FAILED_PRECONDITION,
     Reason.POLICY_TIMEOUT: _Code.UNAVAILABLE,
     Reason.POLICY_DOWN: _Code.UNAVAILABLE,
     Reason.STORE_UNAVAILABLE: _Code.UNAVAILABLE,
@@ -138,16 +140,18 @@ def translate(error: BaseException, ids: Ids) -> tuple[KblockError, str]:
     ), _logged(error, ids)
 
 
-def policy_unavailable(failure: PolicyFailure) -> Unavailable:
+def policy_unavailable(failure: PolicyFailure) -> KblockError:
     """An engine that fails at stage 0 is a refusal, never an answer (interfaces.md section 4). The call did nothing,
     but it may repeat one that did, and nobody has looked: of executed and consumed nothing is said."""
-    return Unavailable(
+    refusal = FailedPrecondition if failure.reason is Reason.POLICY_ERROR else Unavailable
+    step = "repeat the identical call later" if failure.passing else "repeating does not help"
+    return refusal(
         failure.reason,
         f"the policy gave no decision ({failure.reason}). Nothing was done for this call.",
         executed=None,
         consumed=None,
-        retryable=True,
-        next_step="repeat the identical call later; the operator sees the cause in `kblockd policy status`",
+        retryable=failure.passing,
+        next_step=f"{step}; the operator sees the cause in `kblockd policy status`",
     )
 
 

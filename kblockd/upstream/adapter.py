@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from kblockd.domain.answer import Numbers, Unreadable
+
 API_VERSION = 2
 Json = Any
 
@@ -40,6 +42,7 @@ class Call:
     deadline: float  # monotonic seconds, for the whole exchange: connecting, handshakes and the answer
     credential: bytes | None = field(repr=False)  # Authorization header value; never logged, kept or answered
     trace: Mapping[str, str]  # traceparent, tracestate: outgoing W3C trace context, never baggage
+    numbers: Numbers = "refuse"  # text: numbers of the answer that no double holds exactly become their literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class Outcome:
     raw_sha256: str = ""  # lowercase hex over the body as it came, where output is not the whole of it
     request_ids: Mapping[str, str] = field(default_factory=dict)  # identifiers that the upstream knows, by name (R202)
     facts: Facts = Facts()  # what the protocol says of the answer
+    unreadable: Unreadable | None = None  # the answer is whole, but this in it cannot be kept; output is None then
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What a plugin answered, made safe to keep: types checked, credential scrubbed, every field bounded.
 
 Whatever is wrong with an answer after the request may have left is no proof that nothing happened: an outcome that
-cannot be understood becomes LOST, one whose output cannot be stored keeps its class (C26, CAN-05, CAN-07).
+cannot be understood becomes LOST, one whose output cannot be stored keeps its class (C26, CAN-05, CAN-07). For a read
+it is the other way round: an answer that cannot be kept is evidence of nothing, so the read has failed (``evidence``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kblockd.domain import canonical
+from kblockd.domain.answer import Fault, Unreadable, first_fault
 from kblockd.domain.records import identifier
 from kblockd.upstream.adapter import Facts, Outcome, Sent
 from kblockd.upstream.scope import Scope
@@ -66,6 +68,17 @@ def checked(answer: object, scope: Scope, scrubber: Scrubber, max_output_bytes: 
     return _storable(outcome, scrubber, max_output_bytes)
 
 
+def evidence(outcome: Outcome) -> Outcome:
+    """A read, a look-up or a poll as the stages may rely on it: an answer that cannot be kept is LOST.
+
+    Only here, so that no stage can hand null to a policy in its place (UPS-10, UPS-11, UPS-18). An error answer stays
+    one: nobody reads its body.
+    """
+    if outcome.unreadable is None or outcome.is_error or outcome.sent is not Sent.ANSWERED:
+        return outcome
+    return replace(outcome, sent=Sent.LOST)
+
+
 def bounded(detail: str, limit: int = DETAIL_BYTES) -> str:
     """At most ``limit`` bytes of UTF-8; lone surrogates become question marks."""
     octets = detail.encode("utf-8", "replace")
@@ -93,6 +106,7 @@ def _clean(answer: Outcome, scrubber: Scrubber) -> Outcome:
         raw_sha256=answer.raw_sha256 if _DIGEST.fullmatch(answer.raw_sha256) else "",
         request_ids=_request_ids(answer.request_ids, scrubber),
         facts=_facts(answer.facts),
+        unreadable=None if answer.unreadable is None else _unreadable(answer.unreadable, scrubber),
     )
 
 
@@ -119,26 +133,36 @@ def _identifier(text: str, scrubber: Scrubber) -> str:
     return identifier(scrubber.text(text))
 
 
+def _unreadable(found: Unreadable, scrubber: Scrubber) -> Unreadable:
+    """Raises ``TypeError``, ``ValueError`` or ``AttributeError`` for what is none."""
+    return Unreadable(Fault(found.fault), scrubber.text(found.place))
+
+
 def _storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
+    if outcome.unreadable is not None:  # found by the plugin, whose code says what it means for the call
+        return replace(outcome, output=None, code=outcome.code or "RESULT_NOT_STORABLE")
+    if fault := first_fault(outcome.output):
+        return _without_output(outcome, "RESULT_NOT_STORABLE", _unreadable(fault, scrubber))
     try:
-        canonical.check(outcome.output)
         output = scrubber.value(outcome.output)
         size = len(canonical.canonical(output))
-    except (canonical.NotCanonical, RecursionError) as error:
-        return _without_output(outcome, "RESULT_NOT_STORABLE", scrubber.text(str(error)))
+    except canonical.NotCanonical:  # nothing that first_fault lets through; if it ever is, it is not kept either
+        return _without_output(outcome, "RESULT_NOT_STORABLE", Unreadable(Fault.NOT_JSON))
     if size > max_output_bytes:
-        return _without_output(outcome, "RESPONSE_TOO_LARGE", f"{size} bytes of output, at most {max_output_bytes}")
+        sizes = f"{size} bytes of output, at most {max_output_bytes}"
+        return _without_output(outcome, "RESPONSE_TOO_LARGE", Unreadable(Fault.SIZE), sizes)
     return replace(outcome, output=output)
 
 
-def _without_output(outcome: Outcome, code: str, why: str) -> Outcome:
+def _without_output(outcome: Outcome, code: str, found: Unreadable, why: str = "") -> Outcome:
     """The class stays; the digest still says what came."""
     kept = f"{outcome.code}: {outcome.detail}" if outcome.code else outcome.detail
     return replace(
         outcome,
         output=None,
         code=code,
-        detail=bounded(f"{why}; {kept}" if kept else why),
+        detail=bounded("; ".join(filter(None, (why or str(found), kept)))),
+        unreadable=found,
         raw_sha256=outcome.raw_sha256 or _raw_digest(outcome.output),
     )
 

@@ -20,7 +20,7 @@ from kblockd.domain import canonical
 from kblockd.upstream.adapter import Adapter, AdapterFault, Call, Outcome, Sent, ToolDescription
 from kblockd.upstream.credentials import Credential, CredentialFault
 from kblockd.upstream.meter import Permit
-from kblockd.upstream.outcomes import bounded, checked, failed, sentence
+from kblockd.upstream.outcomes import bounded, checked, evidence, failed, sentence
 from kblockd.upstream.scope import Scope, always, entered
 from kblockd.upstream.scrub import Scrubber
 
@@ -107,16 +107,16 @@ class GuardedAdapter:
         return _described(tool, result(task), run.scrubber)
 
     async def read(self, call: Call) -> Outcome:
-        """Never raises."""
-        return await self._call(call, self._adapter.read, None)
+        """Never raises. An answer that cannot be kept is LOST, with ``unreadable``."""
+        return evidence(await self._call(call, self._adapter.read, None))
 
     async def lookup(self, call: Call) -> Outcome:
-        """Never raises."""
-        return await self._call(call, self._adapter.lookup, None)
+        """As ``read``."""
+        return evidence(await self._call(call, self._adapter.lookup, None))
 
     async def poll(self, operation: str, call: Call) -> Outcome:
-        """Never raises."""
-        return await self._call(call, lambda given: self._adapter.poll(operation, given), None)
+        """As ``read``: an end that cannot be read has not been reached."""
+        return evidence(await self._call(call, lambda given: self._adapter.poll(operation, given), None))
 
     async def cancel(self, operation: str, call: Call, on_late: OnLate | None = None) -> Outcome:
         """Never raises."""

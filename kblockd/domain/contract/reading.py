@@ -1,4 +1,8 @@
-"""What is read before and after the effect, and how an effect is looked up."""
+"""What is read before and after the effect, and how an effect is looked up.
+
+``numbers``: an answer with a number that no double holds exactly (an integer beyond 2^53-1, too many digits) cannot be
+kept, and the read has failed. With ``text`` such numbers are kept as strings of their literal, and Rego sees those.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from kblockd.domain.answer import Numbers
 from kblockd.domain.contract.words import JsonObject, Part, Pointer, SecondsOrZero, ToolName
 
 
@@ -15,6 +20,7 @@ class SnapshotRead(Part):
     tool: ToolName
     kind: Literal["read"] = "read"
     arguments: JsonObject
+    numbers: Numbers = "refuse"
     version: Pointer | None = None
 
 
@@ -24,6 +30,7 @@ class VerifyRead(Part):
     tool: ToolName
     kind: Literal["read"] = "read"
     arguments: JsonObject
+    numbers: Numbers = "refuse"
 
 
 class Reads(Part):
@@ -44,6 +51,7 @@ class Lookup(Part):
     tool: ToolName
     kind: Literal["read"] = "read"
     arguments: JsonObject
+    numbers: Numbers = "refuse"
     present: Annotated[Pointer, Field(min_length=1)]
     consistent: Literal["strong", "eventual"]
     absent_final_after_seconds: SecondsOrZero | None = None

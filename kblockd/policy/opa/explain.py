@@ -13,6 +13,7 @@ from kblockd.policy.bundle import Bundle
 from kblockd.policy.explain import Observed
 from kblockd.policy.faults import LoadFailed, PolicyRefused
 from kblockd.policy.fired import Kind, Rule
+from kblockd.policy.opa import replies
 from kblockd.policy.opa.check import compiled
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.workshop import CAPABILITIES, Workshop, opened, shown
@@ -58,7 +59,7 @@ class OpaObserver:
 
     def _reply(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
         if errors := found.get("errors"):
-            return {"error": "; ".join(map(self._error, errors[:3]))}
+            return {"error": "; ".join(map(self._error, errors[:3])), "rule": replies.of_a_rule(errors)}
         if not (rows := found.get("result")):
             return {"undefined": True}
         return {"value": rows[0]["expressions"][0]["value"]}

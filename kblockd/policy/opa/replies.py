@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kblockd.domain.canonical import NotCanonical, parse
 from kblockd.domain.errors import Reason
 from kblockd.policy.engine import PolicyFailure
+
+RULE_ERRORS: Final = frozenset({"eval_builtin_error", "eval_type_error", "eval_conflict_error"})
+"""OPA's codes of what a rule made of its input, as against a failure of OPA (a cancellation, a lack of memory)."""
 
 _FILE: Final = re.compile(r"[A-Za-z0-9_./-]{1,200}")
 _CODE: Final = re.compile(r"[a-z_]{1,40}")
@@ -36,7 +39,9 @@ def answer(status: int, body: bytes) -> dict[str, Any]:
     if status in (401, 403):
         raise PolicyFailure(Reason.POLICY_DOWN, f"OPA does not take kblockd's credential ({status})")
     if status != 200:
-        raise PolicyFailure(Reason.POLICY_DOWN, f"OPA answered {status}{_places(body)}")
+        errors = _errors(body)
+        reason = Reason.POLICY_ERROR if status == 500 and of_a_rule(errors) else Reason.POLICY_DOWN
+        raise PolicyFailure(reason, f"OPA answered {status}{_places(errors)}")
     try:
         found: dict[str, Any] = parse(body)
     except (NotCanonical, RecursionError):
@@ -68,12 +73,26 @@ def shown(revision: str) -> str:
     return revision if _SHOWN.fullmatch(revision) else "of an unreadable name"
 
 
-def _places(body: bytes) -> str:
+def of_a_rule(errors: Sequence[Any]) -> bool:
+    """Whether all errors that OPA names are those of rules over this input (AGT-08)."""
+    return bool(errors) and all(isinstance(row, dict) and row.get("code") in RULE_ERRORS for row in errors)
+
+
+def _errors(body: bytes) -> list[Any]:
+    """The errors in the body of a failed question; empty where it names none."""
+    try:
+        found = json.loads(body[: 1 << 16])
+    except (ValueError, RecursionError):
+        return []
+    errors = found.get("errors") if isinstance(found, dict) else None
+    return errors if isinstance(errors, list) else []
+
+
+def _places(errors: Sequence[Any]) -> str:
     """``: decision.rego:7:30: eval_builtin_error`` for each error of a rule."""
     try:
-        rows = json.loads(body[: 1 << 16]).get("errors", [])
-        found = [place for row in rows[:3] if (place := _place(row))]
-    except (ValueError, RecursionError, AttributeError, TypeError, KeyError):
+        found = [place for row in errors[:3] if (place := _place(row))]
+    except (ValueError, TypeError, KeyError):
         return ""
     return f": {'; '.join(found)}" if found else ""
 

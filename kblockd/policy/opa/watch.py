@@ -94,7 +94,7 @@ class RemoteWatch:
         try:
             await self._engine.probe(revision.revision, LOOK_SECONDS)
         except PolicyFailure as failure:
-            if failure.reason in (Reason.POLICY_UNDEFINED, Reason.POLICY_TYPE):
+            if failure.reason in (Reason.POLICY_UNDEFINED, Reason.POLICY_TYPE, Reason.POLICY_ERROR):
                 raise _refusal(revision.revision, f"revision {revision.revision}: {failure}", self._file) from None
             raise
         await self._on_activated(revision)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import httpx2
 
 from kblockd.domain import canonical
+from kblockd.domain.answer import Numbers
 from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
-from kblockd_http.classify import MISSING, Answer, at, media_type, outcome, polled
+from kblockd_http.classify import MISSING, Answer, asked, at, media_type, outcome, polled
 from kblockd_http.request import NotSendable, Request, build
 from kblockd_http.settings import Document, Settings, Template, Tool
 
@@ -53,15 +55,15 @@ class HttpAdapter:
 
     async def read(self, call: Call) -> Outcome:
         """A tool without effect."""
-        return await self._call(call)
+        return await self._call(call, asked)
 
     async def invoke(self, call: Call) -> Outcome:
         """The effect: one request."""
-        return await self._call(call)
+        return await self._call(call, outcome)
 
     async def lookup(self, call: Call) -> Outcome:
         """A read tool that looks for an earlier call."""
-        return await self._call(call)
+        return await self._call(call, asked)
 
     async def poll(self, operation: str, call: Call) -> Outcome:
         """``tools.NAME.poll``; without it the work cannot be followed, and nothing is sent."""
@@ -87,13 +89,13 @@ class HttpAdapter:
     async def close(self) -> None:
         """Nothing is kept between calls."""
 
-    async def _call(self, call: Call) -> Outcome:
+    async def _call(self, call: Call, says: Callable[[Tool, Answer], Outcome]) -> Outcome:
         tool = self._settings.tools.get(call.tool)
         if tool is None:
             detail = f"settings.tools of upstream {self._context.upstream} has no {call.tool}"
             return Outcome(Sent.NOT_SENT, code="TOOL_UNKNOWN", detail=detail)
         answer = await self._exchange(tool, call, None)
-        return answer if isinstance(answer, Outcome) else outcome(tool, answer)
+        return answer if isinstance(answer, Outcome) else says(tool, answer)
 
     async def _exchange(self, template: Template, call: Call, operation: str | None) -> Answer | Outcome:
         """The complete answer, or the outcome that there was none."""
@@ -105,18 +107,18 @@ class HttpAdapter:
         exchange = self._context.exchange(call.deadline)
         exchange.mark()
         try:
-            return await self._answer(exchange, request)
+            return await self._answer(exchange, request, call.numbers)
         except httpx2.HTTPError as error:
             return _failed(exchange, error)
         finally:
             await exchange.close()
 
-    async def _answer(self, exchange: Exchange, request: Request) -> Answer:
+    async def _answer(self, exchange: Exchange, request: Request, numbers: Numbers = "refuse") -> Answer:
         reply = await exchange.send(request.method, request.target, request.headers, request.content)
         wanted = self._settings.request_ids
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reply.headers} if wanted else {}
         ids = {name: headers[header.lower()] for name, header in wanted.items() if header.lower() in headers}
-        return Answer(reply.status, reply.body, ids, media_type(reply.headers))
+        return Answer(reply.status, reply.body, ids, media_type(reply.headers), numbers)
 
     async def _document(self, document: Document) -> Json:
         exchange = self._context.exchange(math.inf)

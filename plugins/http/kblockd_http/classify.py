@@ -7,13 +7,13 @@ acted or still acts (HTP-08, UPS-04, UPS-05).
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kblockd.domain import canonical
+from kblockd.domain.answer import NotJson, Numbers, decode, first_fault
 from kblockd.upstream.adapter import Facts, Outcome, Sent
 from kblockd_http.settings import Progress, Tool
 
@@ -27,12 +27,16 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]{1,63}/[a-z0-9!#$&^_.+-]{1,63
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A complete answer: status, decoded body, the identifiers that its headers carried, and its media type (lower
-    case, without parameters)."""
+    case, without parameters).
+
+    ``numbers``: what becomes of those that no double holds exactly (``Call.numbers``).
+    """
 
     status: int
     body: bytes
     request_ids: Mapping[str, str]
     media_type: str = ""
+    numbers: Numbers = "refuse"
 
     @property
     def facts(self) -> Facts:
@@ -50,9 +54,20 @@ def outcome(tool: Tool, answer: Answer) -> Outcome:
         return replace(read, facts=replace(read.facts, at_work=accepted))
     if accepted:
         return _accepted(tool, read)
-    if tool.success is None or read.code:
+    if tool.success is None:
         return read
+    if read.unreadable is not None:  # what it says at the pointer may be what cannot be kept (UPS-12)
+        return replace(read, sent=Sent.LOST, detail=f"{read.detail}; whether it worked is not known")
     return _judged(read, at(read.output, tool.success.pointer), tool.success.equals)
+
+
+def asked(tool: Tool, answer: Answer) -> Outcome:
+    """What the answer to a read says. Of an effect a 204 can be all that there is to say, of a question it is nothing:
+    no content is not the same as null."""
+    found = outcome(tool, answer)
+    if found.sent is Sent.ANSWERED and not found.is_error and not answer.body.strip():
+        return replace(found, sent=Sent.LOST, code="ANSWER_EMPTY", detail="the answer to a read has no content")
+    return found
 
 
 def polled(tool: Tool, operation: str, answer: Answer) -> Outcome:
@@ -90,12 +105,19 @@ def _error(answer: Answer) -> Outcome:
     output = read.output if read.sent is Sent.ANSWERED else None
     sent = Sent.LOST if answer.status >= 500 or answer.status in _NOT_THE_TOOL else Sent.ANSWERED
     return replace(
-        read, sent=sent, output=output, is_error=True, code=code, detail=f"the upstream answered {answer.status}"
+        read,
+        sent=sent,
+        output=output,
+        is_error=True,
+        code=code,
+        detail=f"the upstream answered {answer.status}",
+        unreadable=None,  # the status says what it says, whatever stands in the body
     )
 
 
 def _read(answer: Answer) -> Outcome:
-    """The body as strict JSON. JSON without a canonical form stays an answer, anything else is no answer (C26)."""
+    """The body as strict JSON. What is not one whole JSON text is LOST (UPS-13). A whole one stays an answer (C26), and
+    says what in it cannot be kept."""
     found = Outcome(
         Sent.ANSWERED,
         raw_sha256=hashlib.sha256(answer.body).hexdigest(),
@@ -105,21 +127,13 @@ def _read(answer: Answer) -> Outcome:
     if not answer.body.strip():
         return found
     try:
-        return replace(found, output=canonical.parse(answer.body, max_bytes=len(answer.body), top=object))
-    except canonical.NotCanonical as error:
-        if _is_json(answer.body):
-            return replace(found, code="RESULT_NOT_STORABLE", detail=str(error))
-        return replace(found, sent=Sent.LOST, code="ANSWER_NOT_JSON", detail=str(error))
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        json.loads(body)
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        return False
-    except (ValueError, RecursionError):  # thousands of digits or levels: JSON, but not for us
-        return True
-    return True
+        output = decode(answer.body, answer.numbers)
+    except NotJson as error:
+        lost = replace(found, sent=Sent.LOST, code="ANSWER_NOT_JSON", detail=str(error))
+        return replace(lost, unreadable=error.unreadable)
+    if fault := first_fault(output):
+        return replace(found, code="RESULT_NOT_STORABLE", detail=str(fault), unreadable=fault)
+    return replace(found, output=output)
 
 
 def _accepted(tool: Tool, read: Outcome) -> Outcome:

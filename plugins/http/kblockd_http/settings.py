@@ -74,7 +74,8 @@ class Progress(_Frozen):
 class Tool(Template):
     """One tool: its request, and what its answers mean.
 
-    ``success``: where a 2xx says in its body whether it worked (HTP-04). ``operation``: where an answer with one of
+    ``success``: where a 2xx says in its body whether it worked (HTP-04); one that does not say, or that holds
+    something that cannot be kept, leaves the outcome unknown (UPS-12). ``operation``: where an answer with one of
     ``accepted_statuses`` names the work that goes on. What an error proves is not set here but in the action contract
     (``tool.errors``). ``description`` is what the reviewer reads, ``definition`` the place in the document that
     describes this tool.

@@ -8,6 +8,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar
 
 import httpx2
@@ -85,11 +86,14 @@ class McpAdapter:
 
     async def invoke(self, call: Call) -> Outcome:
         """One POST of ``tools/call``, never a second one (R176, R188); never raises."""
+        return await self._call(call, reading=False)
+
+    async def _call(self, call: Call, *, reading: bool) -> Outcome:
         exchange = self._context.exchange(call.deadline)
         try:
             outgoing = request.build(call)
             wire = self._wire(exchange, request.authorization(call.credential), call.deadline)
-            return await self._once(call, outgoing, exchange, wire)
+            return await self._once(call, outgoing, exchange, wire, reading=reading)
         except NotPossible as error:
             # From here the call would have been the next request: all that was written came before it.
             exchange.mark()
@@ -99,11 +103,11 @@ class McpAdapter:
 
     async def read(self, call: Call) -> Outcome:
         """The same exchange; that the tool only reads is the contract's word."""
-        return await self.invoke(call)
+        return await self._call(call, reading=True)
 
     async def lookup(self, call: Call) -> Outcome:
         """The same exchange; that the tool only reads is the contract's word."""
-        return await self.invoke(call)
+        return await self._call(call, reading=True)
 
     async def poll(self, operation: str, call: Call) -> Outcome:
         """Tasks are not spoken: nothing is sent."""
@@ -128,16 +132,19 @@ class McpAdapter:
             await opened.discover()
         return ToolDescription(tool, opened.server_version[:128], dict(found.definition))
 
-    async def _once(self, call: Call, outgoing: request.Outgoing, exchange: Exchange, wire: Wire) -> Outcome:
+    async def _once(
+        self, call: Call, outgoing: request.Outgoing, exchange: Exchange, wire: Wire, *, reading: bool
+    ) -> Outcome:
         """The deadline cuts what comes before the call; the call itself ends when the exchange ends it."""
 
         async def work(opened: Session) -> Outcome:
             tool = await self._tool(opened, call.tool)
             headers = {**outgoing.headers, **tool.headers(outgoing.params["arguments"])}
             limit.reschedule(None)
-            answer = await opened.call(outgoing.params, headers)
+            answer = await opened.call(outgoing.params, headers, call.numbers)
             self._doubt(answer)
-            return classify.outcome(_evidence(opened, answer, exchange.bytes_written, tool))
+            known = _evidence(opened, answer, exchange.bytes_written, tool)
+            return classify.outcome(replace(known, numbers=call.numbers, reading=reading))
 
         limit = asyncio.timeout(call.deadline - self._monotonic())
         try:
@@ -214,4 +221,5 @@ def _evidence(opened: Session, answer: Answer, bytes_written: int, tool: listing
         call_id=str(opened.request_id),
         session_id=opened.session_id,
         definition=tool.definition,
+        unreadable=answer.unreadable,
     )

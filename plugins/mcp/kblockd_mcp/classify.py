@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from mcp_types import ErrorData
 
+from kblockd.domain.answer import Numbers, Unreadable
 from kblockd.upstream.adapter import Facts, Outcome, Sent
 from kblockd_mcp import output as outputs
 from kblockd_mcp.wire import CallNotes
@@ -44,6 +45,9 @@ class Evidence:
     call_id: str = ""
     session_id: str = ""
     definition: Mapping[str, Any] = field(default_factory=dict)
+    unreadable: Unreadable | None = None
+    numbers: Numbers = "refuse"
+    reading: bool = False
 
 
 def outcome(known: Evidence) -> Outcome:
@@ -74,11 +78,13 @@ def _result(known: Evidence, result: Mapping[str, Any]) -> Outcome:
         return _end(known, Sent.LOST, "RESULT_MALFORMED", "isError or content has a wrong type")
     if "content" not in result and "structuredContent" not in result:
         return _end(known, Sent.LOST, "RESULT_MALFORMED", "neither content nor structuredContent")
-    output = outputs.extract(result)
+    output, unreadable = outputs.extract(result, known.numbers, reading=known.reading)
     if is_error:
         facts = Facts(True, "tool_result", known.call.status, known.call.content_type)
         return _end(known, Sent.ANSWERED, "TOOL_ERROR", outputs.text(result), error=True, output=output, facts=facts)
-    return _end(known, Sent.ANSWERED, outputs.fault(result, known.definition), output=output)
+    if unreadable is not None:
+        return _end(known, Sent.ANSWERED, "RESULT_NOT_STORABLE", str(unreadable), unreadable=unreadable)
+    return _end(known, Sent.ANSWERED, outputs.fault(result, known.definition, known.numbers), output=output)
 
 
 def _task_id(result: Mapping[str, Any]) -> str:
@@ -115,6 +121,7 @@ def _end(
     output: Any = None,
     ids: Mapping[str, str] | None = None,
     facts: Facts = _NOTHING,
+    unreadable: Unreadable | None = None,
 ) -> Outcome:
     digest = known.call.sha256.hexdigest() if known.call.status is not None else ""
     return Outcome(
@@ -126,6 +133,7 @@ def _end(
         raw_sha256=digest,
         request_ids={**_request_ids(known), **(ids or {})},
         facts=facts,
+        unreadable=unreadable or known.unreadable,
     )
 
 

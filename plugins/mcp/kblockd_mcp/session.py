@@ -26,6 +26,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from kblockd.domain.answer import Numbers
 from kblockd_mcp import answers
 from kblockd_mcp.answers import Answer
 from kblockd_mcp.request import NotPossible
@@ -72,10 +73,10 @@ class Session:
             self.server_version = _version(answer.result.get("_meta"))
         return answer.result
 
-    async def call(self, params: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
+    async def call(self, params: Mapping[str, Any], headers: Mapping[str, str], numbers: Numbers = "refuse") -> Answer:
         """The one ``tools/call``. What became of it stands in the wire's notes; RuntimeError at a second one."""
         try:
-            return await self._asked(CALL, params, headers)
+            return await self._asked(CALL, params, headers, numbers)
         except Broken:
             return Answer()
 
@@ -113,7 +114,9 @@ class Session:
                 async with asyncio.timeout(min(END_SECONDS, self.wire.left() / 2)):
                     await self.wire.delete()
 
-    async def _asked(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
+    async def _asked(
+        self, method: str, params: Mapping[str, Any], headers: Mapping[str, str], numbers: Numbers | None = None
+    ) -> Answer:
         self.request_id = next(self.wire.ids)
         self._answered = False
         if self.modern:
@@ -125,7 +128,7 @@ class Session:
         try:
             if method == "initialize":
                 self._remember(response)
-            answer = await self._answer(response)
+            answer = await self._answer(response, numbers)
         finally:
             await response.aclose()
         self._answered = True
@@ -139,16 +142,16 @@ class Session:
         if found:
             self.session_id = self.wire.headers[SESSION_HEADER] = found
 
-    async def _answer(self, response: httpx2.Response) -> Answer:
+    async def _answer(self, response: httpx2.Response, numbers: Numbers | None) -> Answer:
         """What an answer of HTTP says; for one that says nothing an error is made up, which proves nothing."""
         status, kind = response.status_code, media_type(response)
         if status == 202:
             return answers.failed(INVALID_REQUEST, "a request was answered with 202 Accepted")
         if status < 400 and kind == EVENTS:
-            return await Stream(self.wire, self.request_id, handshake=not self.modern).answer(response)
+            return await Stream(self.wire, self.request_id, numbers, handshake=not self.modern).answer(response)
         if kind != JSON:
             return answers.failed(INTERNAL_ERROR if status >= 400 else INVALID_REQUEST, f"content type {kind!r}")
-        found = answers.read(await response.aread(), self.request_id)
+        found = answers.read(await response.aread(), self.request_id, numbers)
         answer = found if isinstance(found, Answer) else Answer()
         if status >= 400 and answer.error is None:
             return answers.failed(INTERNAL_ERROR, f"HTTP {status} without an error of JSON-RPC")

@@ -10,6 +10,7 @@ from typing import Any, Final
 import httpx2
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, JSONRPCRequest
 
+from kblockd.domain.answer import Numbers
 from kblockd_mcp import answers
 from kblockd_mcp.answers import Answer
 from kblockd_mcp.wire import EVENTS, Broken, Wire, media_type, repeatable
@@ -29,8 +30,9 @@ class Stream:
     ask something themselves, which is declined.
     """
 
-    def __init__(self, wire: Wire, request_id: int, *, handshake: bool) -> None:
+    def __init__(self, wire: Wire, request_id: int, numbers: Numbers | None, *, handshake: bool) -> None:
         self._wire = wire
+        self._numbers = numbers
         self._request_id = request_id
         self._handshake = handshake
         self._last_event = ""
@@ -64,7 +66,7 @@ class Stream:
                     self._pause = min(max(event.retry, SHORTEST_MILLISECONDS), FOREVER_MILLISECONDS) / 1000
                 if event.event != "message" or not event.data:
                     continue
-                found = answers.read(event.data, self._request_id)
+                found = answers.read(event.data, self._request_id, self._numbers)
                 if isinstance(found, Answer):
                     return found
                 if found is not None:

@@ -121,7 +121,7 @@ async def test_authz_wants_booleans(engine_with: EngineWith) -> None:
 async def test_error_of_a_rule_is_a_denial_that_names_the_place(engine_with: EngineWith) -> None:
     engine = await engine_with(deciding(f"result := {ALLOW} if 1 / input.args.divisor == 1"))
     failure = await failure_of(engine, document(divisor=0))
-    assert failure.reason is Reason.POLICY_DOWN
+    assert (failure.reason, failure.passing) == (Reason.POLICY_ERROR, False)
     assert "decision.rego:7" in failure.message
     assert (await engine.evaluate(DECISION, document(divisor=1))).result["effect"] == "allow"
 
@@ -129,7 +129,36 @@ async def test_error_of_a_rule_is_a_denial_that_names_the_place(engine_with: Eng
 async def test_two_different_answers_are_a_denial(engine_with: EngineWith) -> None:
     rules = [f'result := {ALLOW} if input.action.type == "both"', f'result := {DENY} if input.action.type == "both"']
     engine = await engine_with(deciding(*rules))
-    assert (await failure_of(engine, document("both"))).reason is Reason.POLICY_DOWN
+    assert (await failure_of(engine, document("both"))).reason is Reason.POLICY_ERROR
+
+
+OF_ANOTHER_TYPE = {
+    "contains": 'contains(input.args.memo, "x")',
+    "lower": 'lower(input.args.memo) == "x"',
+    "split": 'split(input.args.memo, ",")[0] == "x"',
+    "to_number": "to_number(input.args.list) > 1",
+    "time": "time.parse_rfc3339_ns(input.args.memo) > 1",
+    "regex": 'regex.match("^a", input.args.memo)',
+    "sum": "sum(input.args.memo) > 1",
+}
+
+
+@pytest.mark.parametrize("condition", OF_ANOTHER_TYPE.values(), ids=OF_ANOTHER_TYPE.keys())
+async def test_agt_08_an_argument_of_another_type_is_an_error_of_the_rule(
+    engine_with: EngineWith, condition: str
+) -> None:
+    """AGT-08: in both engines, and no engine is down: the next question is answered."""
+    engine = await engine_with(
+        deciding(
+            ALLOW_REFUND,
+            f'blocked if {{\n\tinput.action.type == "memo"\n\t{condition}\n}}',
+            f'result := {ALLOW} if {{\n\tinput.action.type == "memo"\n\tnot blocked\n}}',
+        )
+    )
+    failure = await failure_of(engine, document("memo", memo=7, list=[]))
+    assert (failure.reason, failure.passing, failure.revision != "") == (Reason.POLICY_ERROR, False, True)
+    assert "decision.rego:" in failure.message
+    assert (await engine.evaluate(DECISION, document("refund"))).result["effect"] == "allow"
 
 
 LIMIT = [

@@ -241,7 +241,7 @@ GROUPS: Final[dict[str, tuple[Row, ...]]] = {
             Mode.UTF16,
             "acts and answers JSON in UTF-16",
             "OUT-05",
-            well("RESULT_NOT_STORABLE"),
+            found("ANSWER_NOT_JSON"),
             found("RPC_ERROR_32700"),
         ),
         Row(
@@ -251,10 +251,11 @@ GROUPS: Final[dict[str, tuple[Row, ...]]] = {
             found("ANSWER_INCOMPLETE"),
             found("RPC_ERROR_32700"),
         ),
-        each(
+        Row(
             Mode.UNSTORABLE,
             "acts and answers JSON that has no canonical form (an integer beyond 2^53)",
-            "CAN-05 OUT-04",
+            "CAN-05 OUT-04 UPS-12",
+            found("RESULT_NOT_STORABLE"),
             well("RESULT_NOT_STORABLE"),
         ),
         Row(

@@ -45,6 +45,7 @@ def call(
     effect_key_name: str = "",
     credential: bytes | None = None,
     trace: dict[str, str] | None = None,
+    numbers: Literal["refuse", "text"] = "refuse",
 ) -> Call:
     """A call that ends ``seconds`` from now."""
     return Call(
@@ -56,6 +57,7 @@ def call(
         deadline=time.monotonic() + seconds,
         credential=credential,
         trace=trace or {},
+        numbers=numbers,
     )
 
 

@@ -49,7 +49,7 @@ def with_bundles(*revisions: Any) -> dict[str, Any]:
     return {**ANSWER, "provenance": {"bundles": {str(n): {"revision": r} for n, r in enumerate(revisions)}}}
 
 
-ERRORS = {
+ERRORS: dict[str, Any] = {
     "code": "internal_error",
     "message": "error(s) occurred",
     "errors": [
@@ -60,9 +60,14 @@ ERRORS = {
         }
     ],
 }
+CANCELLED = {**ERRORS, "errors": [{**ERRORS["errors"][0], "code": "eval_cancel_error"}]}
+BOTH = {**ERRORS, "errors": [*ERRORS["errors"], *CANCELLED["errors"]]}
 WRONG: dict[str, tuple[Respond, Reason, str]] = {
     "500": (http(BAD, 500), Reason.POLICY_DOWN, "answered 500"),
-    "500 with a place": (http(ERRORS, 500), Reason.POLICY_DOWN, "decision.rego:7:2: eval_builtin_error"),
+    "500 of a rule": (http(ERRORS, 500), Reason.POLICY_ERROR, "decision.rego:7:2: eval_builtin_error"),
+    "503 of a rule": (http(ERRORS, 503), Reason.POLICY_DOWN, "decision.rego:7:2: eval_builtin_error"),
+    "500 cancelled": (http(CANCELLED, 500), Reason.POLICY_DOWN, "decision.rego:7:2: eval_cancel_error"),
+    "500 of both": (http(BOTH, 500), Reason.POLICY_DOWN, "eval_cancel_error"),
     "503": (http(ANSWER, 503), Reason.POLICY_DOWN, "answered 503"),
     "404": (http(ANSWER, 404), Reason.POLICY_DOWN, "answered 404"),
     "201": (http(ANSWER, 201), Reason.POLICY_DOWN, "answered 201"),

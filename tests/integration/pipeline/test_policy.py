@@ -16,7 +16,7 @@ import pytest
 
 from kblockd.client.answers import Completed, Held
 from kblockd.client.calls import Call
-from kblockd.client.errors import CallError, Unavailable
+from kblockd.client.errors import CallError, FailedPrecondition, Unavailable
 from kblockd.domain.canonical import digest
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import TargetPin
@@ -139,27 +139,40 @@ def well_again(site: LocalSite) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "reason"),
+    ("word", "reason", "retryable"),
     [
-        ("undefined3", "POLICY_UNDEFINED"),
-        ("type3", "POLICY_TYPE"),
-        ("key3", "POLICY_TYPE"),
-        ("error3", "POLICY_DOWN"),
-        ("slow3", "POLICY_TIMEOUT"),
+        ("undefined3", "POLICY_UNDEFINED", False),
+        ("type3", "POLICY_TYPE", False),
+        ("key3", "POLICY_TYPE", False),
+        ("slow3", "POLICY_TIMEOUT", True),
     ],
 )
 def test_pol_01_pol_10_an_engine_that_fails_denies_and_closes_nothing(
-    tricky: LocalSite, word: str, reason: str
+    tricky: LocalSite, word: str, reason: str, retryable: bool
 ) -> None:
-    """POL-01, POL-10, R110: UNAVAILABLE with the reason that says which; no execution, no approval, retryable."""
+    """POL-01, POL-10, R110: UNAVAILABLE with the reason that says which; no execution, no approval, and retryable only
+    where the engine was the reason."""
     mine = f"{word}-{order()}"
     before = size(tricky)
     with tricky.client() as agent, pytest.raises(Unavailable) as caught:
         agent.execute(refund(mine, key=mine))
     error = caught.value
-    assert (error.reason, error.retryable, error.executed, error.consumed) == (reason, True, False, False)
+    assert (error.reason, error.retryable, error.executed, error.consumed) == (reason, retryable, False, False)
     until(lambda: [r["type"] for r in news(tricky, before)] == ["call.refused"])
     well_again(tricky)
+
+
+def test_agt_08_a_rule_that_fails_on_an_argument_refuses_the_call(tricky: LocalSite) -> None:
+    """AGT-08: FAILED_PRECONDITION with POLICY_ERROR, not retryable; no execution, one refusal on record."""
+    mine = f"error3-{order()}"
+    before = size(tricky)
+    with tricky.client() as agent, pytest.raises(FailedPrecondition) as caught:
+        agent.execute(refund(mine, key=mine))
+    error = caught.value
+    assert (error.reason, error.retryable, error.executed, error.consumed) == ("POLICY_ERROR", False, False, False)
+    until(lambda: [r["body"]["reason"] for r in news(tricky, before)] == ["POLICY_ERROR"])
+    with tricky.client() as agent, pytest.raises(FailedPrecondition):
+        agent.execute(refund(mine, key=mine))
 
 
 @pytest.mark.parametrize(("word", "reason"), [("undefined8", "POLICY_UNDEFINED"), ("type8", "POLICY_TYPE")])

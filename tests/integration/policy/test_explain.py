@@ -114,7 +114,7 @@ async def test_an_error_quotes_the_input_only_for_whoever_gave_it(engine: str, t
     given = document(a="s3cret")
     for quoting in (False, True):
         found = await explained(engine, tmp_path, bundle, given, quoting=quoting)
-        assert (found.reason, found.failure is not None) == (Reason.POLICY_DOWN, True)
+        assert (found.reason, found.failure is not None) == (Reason.POLICY_ERROR, True)
         message = found.failure.message if found.failure else ""
         assert "decision.rego:7" in message or quoting
         assert "s3cret" not in message or quoting

@@ -35,13 +35,13 @@ async def stub(daemon: Daemon) -> AsyncIterator[pb_grpc.PolicyServiceAsyncStub]:
         yield stub
 
 
-@pytest.mark.parametrize("reason", ["POLICY_UNDEFINED", "POLICY_TYPE", "POLICY_TIMEOUT", "POLICY_DOWN"])
+@pytest.mark.parametrize("reason", ["POLICY_UNDEFINED", "POLICY_TYPE", "POLICY_ERROR", "POLICY_TIMEOUT", "POLICY_DOWN"])
 async def test_pol_01_no_answer_is_unavailable_and_explained(
     daemon: Daemon, stub: pb_grpc.PolicyServiceAsyncStub, reason: str
 ) -> None:
     """Evaluate fails as a call would; Explain says why, and which rules came to nothing."""
     daemon.engine.failure = PolicyFailure(Reason(reason), "there is no rule")
-    with refused("UNAVAILABLE", reason):
+    with refused("FAILED_PRECONDITION" if reason == "POLICY_ERROR" else "UNAVAILABLE", reason):
         await stub.Evaluate(pb.PolicyServiceEvaluateRequest(entrypoint=DECISION, input_json=b"{}"))
     explained = await stub.Explain(pb.PolicyServiceExplainRequest(entrypoint=DECISION, input_json=b"{}"))
     assert (explained.failure, explained.failure_message) == (reason, "there is no rule")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kblockd.domain.contract import parse
-from kblockd.execution.decide import KEPT_CONDITIONS, _effect, _needed
+from kblockd.domain.errors import FailedPrecondition, Reason
+from kblockd.execution.decide import KEPT_CONDITIONS, _effect, _needed, check_observed
 from kblockd.policy.entrypoints import Effect, PolicyReason
 from tests.harness import refund_contract
 
@@ -64,3 +66,26 @@ def test_agt_06_large_conditions_of_a_denied_call_are_not_kept() -> None:
     for name in ("preconditions", "postconditions"):
         large = {**small, name: {"k": "x" * KEPT_CONDITIONS}}
         assert _needed(large) == {"operation": "o", "preconditions": {}, "postconditions": {}}
+
+
+@pytest.mark.parametrize(
+    ("until", "reason"),
+    [
+        ("2029-12-31T23:59:59Z", Reason.OBSERVE_ENDED),
+        ("2030-01-01T00:30:00+01:00", Reason.OBSERVE_ENDED),
+        ("2031-01-01T00:00:00", Reason.POLICY_TYPE),
+        ("", Reason.POLICY_TYPE),
+        ("2031-01-01T00:00:00Z", None),
+    ],
+)
+def test_apv_07_a_stored_window_without_an_offset_is_refused_as_that(until: str, reason: Reason | None) -> None:
+    """APV-07: an action that was recorded before such an answer was refused. "Has ended" is said only of what has."""
+    parts: Any = SimpleNamespace(clock=SimpleNamespace(now=lambda: dt.datetime(2030, 1, 1, tzinfo=dt.UTC)))
+    check_observed(parts, "allow", until)
+    if reason is None:
+        check_observed(parts, "observe", until)
+        return
+    with pytest.raises(FailedPrecondition) as refused:
+        check_observed(parts, "observe", until)
+    assert refused.value.reason is reason
+    assert ("ended" in refused.value.message) is (reason is Reason.OBSERVE_ENDED)

@@ -15,9 +15,9 @@ REASONS = [{"code": "A", "message": "b"}]
 GOOD: dict[str, dict[str, Any]] = {
     AUTHZ: {"allow": True, "tenants": ["t"], "agents": ["*"], "reasons": REASONS},
     DECISION: {
-        "effect": "observe",
+        "effect": "require_approval",
         "approvals": {"count": 2, "roles": ["r"]},
-        "observe_until": "2027-01-01T00:00:00.000000Z",
+        "observe_until": "",
         "reasons": REASONS,
     },
     PRECONDITIONS: {"ok": True, "stands": False, "reasons": REASONS},
@@ -83,3 +83,46 @@ def test_r673_a_decision_beyond_what_can_be_recorded_and_shown_is_none(wrong: di
 def test_as_many_approvals_as_a_receipt_can_name_are_taken() -> None:
     most = {"approvals": {"count": 64, "roles": ["r" * 256] * 64}, "observe_until": ""}
     assert entrypoints.decision(entrypoints.check(DECISION, {**GOOD[DECISION], **most})).count == 64
+
+
+NOBODY: dict[str, Any] = {"count": 0, "roles": []}
+CONTRADICTIONS = [
+    ({"effect": "allow", "approvals": {"count": 0, "roles": ["lead"]}}, "result.approvals.roles must be empty"),
+    ({"effect": "allow", "observe_until": "2027-01-01T00:00:00Z"}, "result.observe_until must be empty"),
+    ({"effect": "require_approval", "observe_until": "2027-01-01T00:00:00Z"}, "result.observe_until must be empty"),
+    (
+        {"effect": "observe", "observe_until": "2999-01-01T00:00:00Z", "approvals": {"count": 0, "roles": ["lead"]}},
+        "result.approvals.roles must be empty",
+    ),
+    ({"effect": "observe", "observe_until": "2999-01-01T00:00:00"}, "result.observe_until has no offset from UTC"),
+    ({"effect": "observe", "observe_until": "2999-01-01"}, "result.observe_until is not a time in RFC 3339"),
+    ({"effect": "observe", "observe_until": ""}, "result.observe_until is not a time in RFC 3339"),
+    ({"effect": "observe", "observe_until": "2999-13-01T00:00:00Z"}, "result.observe_until is not a time that exists"),
+]
+
+
+@pytest.mark.parametrize(("changed", "said"), CONTRADICTIONS)
+def test_apv_07_a_bound_that_the_effect_would_ignore_is_refused(changed: dict[str, Any], said: str) -> None:
+    """APV-07: an author who sets it believes in it. A time without an offset is refused as that."""
+    result = {"effect": "allow", "approvals": NOBODY, "observe_until": "", "reasons": [], **changed}
+    with pytest.raises(PolicyFailure) as raised:
+        entrypoints.check(DECISION, result)
+    assert raised.value.reason is Reason.POLICY_TYPE
+    assert said in raised.value.message
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"effect": "observe", "observe_until": "2999-01-01T00:00:00Z"},
+        {"effect": "observe", "observe_until": "2027-01-01T01:00:00.5+01:00"},
+        {"effect": "require_approval", "approvals": {"count": 1, "roles": ["lead"]}},
+        {"effect": "deny", "approvals": {"count": 1, "roles": ["lead"]}, "observe_until": "whenever"},
+        {"approvals": {"count": 1, "roles": []}},  # the stricter half holds: ``bounded`` makes an approval of it
+    ],
+)
+def test_apv_07_what_has_no_contradiction_passes(changed: dict[str, Any]) -> None:
+    """A denial stays one, whatever stands beside it."""
+    result = {"effect": "allow", "approvals": NOBODY, "observe_until": "", "reasons": [], **changed}
+    assert entrypoints.check(DECISION, result) is result

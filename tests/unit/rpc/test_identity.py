@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.domain.errors import PermissionDenied, Reason, Unavailable
+from kblockd.domain.errors import FailedPrecondition, PermissionDenied, Reason, Unavailable
 from kblockd.domain.principal import View
 from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.entrypoints import AUTHZ
@@ -137,15 +137,24 @@ async def test_a_denial_is_recorded_each_time(
     assert len(engine.asked) == 1
 
 
-@pytest.mark.parametrize("reason", ["POLICY_UNDEFINED", "POLICY_TYPE", "POLICY_TIMEOUT", "POLICY_DOWN"])
+@pytest.mark.parametrize(
+    ("reason", "retryable"),
+    [
+        ("POLICY_UNDEFINED", True),  # nothing is in force yet
+        ("POLICY_TYPE", False),
+        ("POLICY_ERROR", False),
+        ("POLICY_TIMEOUT", True),
+        ("POLICY_DOWN", True),
+    ],
+)
 async def test_a_failure_refuses_and_is_not_remembered(
-    authorizer: Authorizer, engine: FakeEngine, executions: FakeExecutions, reason: str
+    authorizer: Authorizer, engine: FakeEngine, executions: FakeExecutions, reason: str, retryable: bool
 ) -> None:
     """Closed means denied."""
     engine.failure = PolicyFailure(Reason(reason), "x")
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(FailedPrecondition if reason == "POLICY_ERROR" else Unavailable) as caught:
         await authorizer.authorize(AGENT, METHOD)
-    assert (caught.value.reason, caught.value.retryable) == (reason, True)
+    assert (caught.value.reason, caught.value.retryable) == (reason, retryable)
     assert not executions.refusals
     assert not executions.authorizations
     engine.failure = None

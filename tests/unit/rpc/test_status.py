@@ -50,7 +50,7 @@ TABLE = {
     "ALREADY_EXISTS": "IDEMPOTENCY_CONFLICT REPLAY",
     "ABORTED": "DUPLICATE_IN_FLIGHT TARGET_BUSY CONFLICT",
     "FAILED_PRECONDITION": "KEY_EXPIRED TWIN_UNRESOLVED POLICY_CHANGED OBSERVE_ENDED UNPINNED_TOOL TOOL_CHANGED "
-    "BINDING_CHANGED PREFLIGHT_FAILED PRECONDITION_FAILED",
+    "BINDING_CHANGED PREFLIGHT_FAILED PRECONDITION_FAILED TARGET_UNREADABLE POLICY_ERROR",
     "UNAVAILABLE": "POLICY_UNDEFINED POLICY_TYPE POLICY_TIMEOUT POLICY_DOWN STORE_UNAVAILABLE COMMIT_UNKNOWN",
     "RESOURCE_EXHAUSTED": "OVERLOAD CONCURRENCY_LIMIT PENDING_LIMIT",
 }
@@ -106,12 +106,26 @@ def test_an_internal_error_of_our_own_tells_nothing_either() -> None:
     assert b"secret" not in found.SerializeToString()
 
 
-@pytest.mark.parametrize("reason", ["POLICY_UNDEFINED", "POLICY_TYPE", "POLICY_TIMEOUT", "POLICY_DOWN"])
-def test_a_policy_failure_is_unavailable_with_its_reason(reason: str) -> None:
-    known, _ = status.translate(PolicyFailure(Reason(reason), "socket /run/x"), FakeIds())
-    assert (status.code_of(known).name, known.reason, known.retryable) == ("UNAVAILABLE", reason, True)
+# With a revision: what a policy in force makes of an input stays the same, however often it is asked.
+FAILURES = [
+    ("POLICY_UNDEFINED", "", "UNAVAILABLE", True),
+    ("POLICY_UNDEFINED", "r1", "UNAVAILABLE", False),
+    ("POLICY_TYPE", "r1", "UNAVAILABLE", False),
+    ("POLICY_ERROR", "r1", "FAILED_PRECONDITION", False),
+    ("POLICY_TIMEOUT", "r1", "UNAVAILABLE", True),
+    ("POLICY_DOWN", "r1", "UNAVAILABLE", True),
+]
+
+
+@pytest.mark.parametrize(("reason", "revision", "code", "retryable"), FAILURES)
+def test_agt_08_a_policy_failure_says_which_and_whether_a_repeat_can_change_it(
+    reason: str, revision: str, code: str, retryable: bool
+) -> None:
+    known, _ = status.translate(PolicyFailure(Reason(reason), "socket /run/x", revision=revision), FakeIds())
+    assert (status.code_of(known).name, known.reason, known.retryable) == (code, reason, retryable)
     assert not known.executed
     assert "/run" not in known.message
+    assert ("does not help" in known.next_step) is not retryable
 
 
 @pytest.mark.parametrize(("unknown", "reason"), [(True, "COMMIT_UNKNOWN"), (False, "STORE_UNAVAILABLE")])

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from grpc import aio
 
+from kblockd.domain.answer import Fault, Unreadable
 from kblockd.upstream.adapter import AdapterFault, Call, Facts, Outcome, Sent, ToolDescription
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import current
@@ -78,6 +79,8 @@ WRONG: list[Any] = [
     Outcome(Sent.ANSWERED, request_ids={"x": 1}),  # type: ignore[dict-item]
     Outcome(Sent.ANSWERED, operation=7),  # type: ignore[arg-type]
     Outcome(Sent.ANSWERED, raw_sha256=None),  # type: ignore[arg-type]
+    Outcome(Sent.ANSWERED, unreadable="at /n"),  # type: ignore[arg-type]
+    Outcome(Sent.ANSWERED, unreadable=Unreadable("the upstream's own words", "/n")),  # type: ignore[arg-type]
 ]
 
 
@@ -123,6 +126,61 @@ async def test_can_05_can_07_an_unstorable_output_keeps_its_class(output: Any, i
     outcome = await guarded(behave).invoke(call())
     assert (outcome.sent, outcome.is_error) == (Sent.ANSWERED, is_error)
     assert (outcome.code, outcome.output, outcome.raw_sha256) == ("RESULT_NOT_STORABLE", None, "a" * 64)
+
+
+@pytest.mark.parametrize("output", UNSTORABLE, ids=range(len(UNSTORABLE)))
+async def test_ups_10_ups_11_ups_18_for_a_read_it_is_no_answer(output: Any) -> None:
+    """UPS-10, UPS-11, UPS-18: whatever a plugin answers; of a read, a look-up and a poll, and with the place."""
+
+    async def behave(_: Call) -> Outcome:
+        return Outcome(Sent.ANSWERED, output={"x": output})
+
+    adapter = guarded(behave)
+    for outcome in (await adapter.read(call()), await adapter.lookup(call()), await adapter.poll("op", call())):
+        assert (outcome.sent, outcome.code, outcome.output) == (Sent.LOST, "RESULT_NOT_STORABLE", None)
+        assert outcome.unreadable is not None
+        assert outcome.detail == str(outcome.unreadable)
+        assert "/x" in outcome.detail
+
+
+async def test_ups_10_a_read_that_is_too_large_to_keep_is_no_answer() -> None:
+    async def behave(_: Call) -> Outcome:
+        return Outcome(Sent.ANSWERED, output="x" * 3000)
+
+    outcome = await guarded(behave, max_output_bytes=2000).read(call())
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "RESPONSE_TOO_LARGE")
+    assert outcome.unreadable == Unreadable(Fault.SIZE)
+
+
+@pytest.mark.parametrize("sent", Sent)
+@pytest.mark.parametrize("is_error", [False, True])
+async def test_what_is_no_good_answer_anyway_stays_what_it_is(sent: Sent, is_error: bool) -> None:
+    """An error answer proves nothing whatever its body; NOT_SENT and accepted work do not become a loss."""
+
+    async def behave(_: Call) -> Outcome:
+        return Outcome(sent, output={"n": 2**60}, operation="op", is_error=is_error)
+
+    outcome = await guarded(behave).read(call())
+    assert outcome.sent is (Sent.LOST if (sent, is_error) == (Sent.ANSWERED, False) else sent)
+
+
+async def test_what_a_plugin_found_unreadable_is_never_output() -> None:
+    """Its code stays; without one it gets ours. The place is scrubbed as everything else is."""
+
+    async def behave(_: Call) -> Outcome:
+        found = Unreadable(Fault.TWICE, "/token-secret-7/n")
+        return Outcome(Sent.ANSWERED, output={"n": 1}, unreadable=found, code="ODD" if codes.pop() else "")
+
+    codes = [True, False]
+    adapter = guarded(behave, ref="env:UNREADABLE_TEST_TOKEN")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNREADABLE_TEST_TOKEN", "token-secret-7")
+        first, second = await adapter.invoke(call()), await adapter.invoke(call())
+    assert [(o.sent, o.output, o.code) for o in (first, second)] == [
+        (Sent.ANSWERED, None, "RESULT_NOT_STORABLE"),
+        (Sent.ANSWERED, None, "ODD"),
+    ]
+    assert first.unreadable == Unreadable(Fault.TWICE, "/[credential removed]/n")
 
 
 async def test_an_unstorable_output_without_digest_gets_one() -> None:
