@@ -143,6 +143,18 @@ def check(value: Json, *, max_values: int = MAX_VALUES) -> None:
         raise NotCanonical(fault.message, pointer.build([_cut(token) for token in reversed(fault.path)]))
 
 
+def check_count(value: Json, *, max_values: int = MAX_VALUES) -> None:
+    """Raises ``NotCanonical`` for more values than a document may have; for what may nest deeper than arguments."""
+    waiting, seen = [value], 1
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict | list | tuple):
+            seen += len(item)
+            if seen > max_values:
+                raise NotCanonical(_too_many(max_values))
+            waiting.extend(item.values() if isinstance(item, dict) else item)
+
+
 def unnormalized(value: Json) -> list[str]:
     """RFC 6901 pointers of the texts and keys that are not NFC, for approvers to see; nothing is changed.
 

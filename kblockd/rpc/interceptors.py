@@ -16,6 +16,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
+from kblockd.domain import canonical
 from kblockd.domain.errors import InvalidArgument, KblockError, Reason, Unavailable
 from kblockd.domain.ids import Ids
 from kblockd.domain.principal import Principal
@@ -31,6 +32,8 @@ Behaviour = Callable[[bytes, Context], Awaitable[bytes]]
 StreamBehaviour = Callable[[bytes, Context], Awaitable[None]]
 
 RETRY_AFTER_STOP: Final = 1.0
+MAX_MESSAGE: Final = canonical.MAX_BYTES + (64 << 10)
+"""Bytes of a request: its JSON documents, which share one bound, and every other field at its longest."""
 
 
 class InFlight:
@@ -153,6 +156,10 @@ def shutting_down() -> Unavailable:
 
 
 def _parse(request_type: type[Message], data: bytes) -> Message:
+    """What is longer than any legal request is not even parsed: protobuf makes ten bytes of each that it does not know
+    (AGT-02)."""
+    if len(data) > MAX_MESSAGE:
+        raise InvalidArgument.field("request", f"{len(data)} bytes, at most {MAX_MESSAGE} are taken; send less")
     try:
         request = request_type.FromString(data)
     except DecodeError:

@@ -35,8 +35,8 @@ def failed(scope: Scope, code: str, detail: str) -> Outcome:
     return Outcome(Sent.LOST, code=code, detail=bounded(f"{detail}; the upstream may have acted"))
 
 
-def checked(answer: object, scope: Scope, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
-    """A plugin's answer as it may go on; never raises for any answer."""
+def classified(answer: object, scope: Scope, scrubber: Scrubber) -> Outcome:
+    """What the answer says of the call, every field but ``output`` fit to be kept; never raises for any answer."""
     if not isinstance(answer, Outcome) or not isinstance(answer.sent, Sent):
         return failed(scope, "PLUGIN_ANSWER_INVALID", f"the plugin answered a {type(answer).__name__}")
     try:
@@ -51,7 +51,20 @@ def checked(answer: object, scope: Scope, scrubber: Scrubber, max_output_bytes: 
         return failed(scope, "OPERATION_MISSING", "accepted without an operation to ask for")
     if outcome.sent is Sent.ACCEPTED and outcome.operation != answer.operation:
         return failed(scope, "OPERATION_UNUSABLE", "the operation is no short printable identifier")
-    return _storable(outcome, scrubber, max_output_bytes)
+    return outcome
+
+
+def storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
+    """With an output that can be kept, or with none and the reason; linear in the output, and pure."""
+    try:
+        canonical.check(outcome.output)
+        output = scrubber.value(outcome.output)
+        size = len(canonical.canonical(output))
+    except (canonical.NotCanonical, RecursionError) as error:
+        return _without_output(outcome, "RESULT_NOT_STORABLE", scrubber.text(str(error)))
+    if size > max_output_bytes:
+        return _without_output(outcome, "RESPONSE_TOO_LARGE", f"{size} bytes of output, at most {max_output_bytes}")
+    return replace(outcome, output=output)
 
 
 def bounded(detail: str, limit: int = DETAIL_BYTES) -> str:
@@ -90,18 +103,6 @@ def _request_ids(given: Mapping[str, str], scrubber: Scrubber) -> dict[str, str]
 
 def _identifier(text: str, scrubber: Scrubber) -> str:
     return identifier(scrubber.text(text))
-
-
-def _storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
-    try:
-        canonical.check(outcome.output)
-        output = scrubber.value(outcome.output)
-        size = len(canonical.canonical(output))
-    except (canonical.NotCanonical, RecursionError) as error:
-        return _without_output(outcome, "RESULT_NOT_STORABLE", scrubber.text(str(error)))
-    if size > max_output_bytes:
-        return _without_output(outcome, "RESPONSE_TOO_LARGE", f"{size} bytes of output, at most {max_output_bytes}")
-    return replace(outcome, output=output)
 
 
 def _without_output(outcome: Outcome, code: str, why: str) -> Outcome:
