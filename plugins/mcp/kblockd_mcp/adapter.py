@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import httpx2
 
+from kblockd.domain.offload import offload, size_of
 from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
 from kblockd_mcp import classify, listing, request
 from kblockd_mcp.answers import Answer
@@ -132,7 +133,8 @@ class McpAdapter:
             headers = {**outgoing.headers, **tool.headers(outgoing.params["arguments"])}
             limit.reschedule(None)
             answer = await opened.call(outgoing.params, headers)
-            return self._told(classify.outcome(_evidence(opened, answer, exchange.bytes_written, tool)))
+            known = _evidence(opened, answer, exchange.bytes_written, tool)
+            return self._told(await offload(size_of(answer.result), classify.outcome, known))
 
         limit = asyncio.timeout(call.deadline - self._monotonic())
         try:
