@@ -143,8 +143,8 @@ def check(value: Json, *, max_values: int = MAX_VALUES) -> None:
         raise NotCanonical(fault.message, pointer.build([_cut(token) for token in reversed(fault.path)]))
 
 
-def check_count(value: Json, *, max_values: int = MAX_VALUES) -> None:
-    """Raises ``NotCanonical`` for more values than a document may have; for what may nest deeper than arguments."""
+def count(value: Json, *, max_values: int = MAX_VALUES) -> int:
+    """How many values there are, containers among them, at any depth; raises ``NotCanonical`` for too many."""
     waiting, seen = [value], 1
     while waiting:
         item = waiting.pop()
@@ -153,6 +153,7 @@ def check_count(value: Json, *, max_values: int = MAX_VALUES) -> None:
             if seen > max_values:
                 raise NotCanonical(_too_many(max_values))
             waiting.extend(item.values() if isinstance(item, dict) else item)
+    return seen
 
 
 def unnormalized(value: Json) -> list[str]:

@@ -297,7 +297,7 @@ def _described(tool: str, answer: object, scrubber: Scrubber) -> ToolDescription
     if not isinstance(answer, ToolDescription) or answer.name != tool:
         raise AdapterFault("PLUGIN_ANSWER_INVALID", f"the plugin did not describe {tool}: {type(answer).__name__}")
     try:
-        canonical.check_count(answer.definition)
+        canonical.count(answer.definition)
         definition = scrubber.value(answer.definition)
         canonical.canonical(definition)
     except (canonical.NotCanonical, RecursionError) as error:
