@@ -26,6 +26,7 @@ from kblockd.policy.explain import EmbeddedObserver, Explanation
 from kblockd.policy.faults import PolicyRefused, refusal
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.pool import EmbeddedLimits
+from kblockd.policy.reading import KillableReader
 from kblockd.policy.reload import BundleWatch
 from kblockd.policy.review.findings import Finding
 from kblockd.policy.signatures import Unsigned
@@ -185,7 +186,8 @@ def _opa_limits(settings: PolicySettings) -> OpaLimits:
 
 
 def _reader(settings: PolicySettings, clock: Clock) -> Reader:
-    return lambda path: bundles.read(path, settings.trust, clock.now)
+    parse = KillableReader(settings.memory_mib)
+    return lambda path: bundles.read(path, settings.trust, clock.now, parse)
 
 
 def _embedded(settings: PolicySettings, clock: Clock, ids: Ids) -> LoadingEngine:

@@ -6,14 +6,18 @@ or drive a terminal. Source: evidence.md (text that is not NFC is flagged); R048
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, Final
+
+from kblockd.domain import normal, pointer
 
 MAX_QUOTED: Final = 200  # characters of one value
 MAX_WARNINGS: Final = 19
+_HIDES, _STANDS_FOR_ANOTHER, _LATIN, _LOOK_ALIKE = "hides", "stands for another", "Latin", "look-alike"
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs", "Me"})
 # Letters and marks that show as nothing (Default_Ignorable_Code_Point, the blank Braille cell) or strike out others.
 _BLANK: Final = re.compile(
@@ -38,27 +42,29 @@ def escape(text: str) -> str:
 
 
 def warnings(value: Any, at: str = "arguments") -> list[str]:
-    """What an approver should know of the characters in a document, at most once a kind and place."""
-    found: list[str] = []
-    for place, text in _texts(value, at):
-        where = escape(place)[:MAX_QUOTED]
-        if unicodedata.normalize("NFC", text) != text:
-            found.append(f"{where} holds text that is not in Unicode form NFC; it may look like another text")
-        if _stands_for_another(text):
-            found.append(f"{where} holds characters that stand for others (full-width, styled, foreign digits)")
-        if any(map(hidden, text)):
-            found.append(f"{where} holds invisible, control or direction-changing characters; they are escaped here")
-        if _mixes_scripts(text):
-            found.append(f"{where} mixes Latin letters with look-alikes of another alphabet")
-    if len(found) > MAX_WARNINGS:  # junk in front must not push out that there is more
-        more = len(found) - MAX_WARNINGS
-        return [f"{more} more warnings than are shown here: read every argument", *found[:MAX_WARNINGS]]
-    return found
+    """What an approver should know of the characters in a document, at most once a kind and place.
+
+    Linear in the document: each text is looked at by its distinct characters, and a place is written out only for the
+    warnings that are shown.
+    """
+    shown: list[str] = []
+    more = 0
+    for path, text, is_key in pointer.texts(value):
+        kinds = _strange(text)
+        if kinds and len(shown) < MAX_WARNINGS:
+            where = _place(at, path, is_key=is_key)
+            shown += [f"{where} {kind}" for kind in kinds]
+        else:
+            more += len(kinds)
+    more += len(shown[MAX_WARNINGS:])
+    if more:  # junk in front must not push out that there is more
+        return [f"{more} more warnings than are shown here: read every argument", *shown[:MAX_WARNINGS]]
+    return shown
 
 
 def hidden(character: str) -> bool:
     """Whether a character shows as nothing, as any blank but the space, reorders, or strikes out what it stands on."""
-    return character != " " and bool(unicodedata.category(character) in _HIDDEN or _BLANK.match(character))
+    return _HIDES in _traits(character)
 
 
 def _escaped(character: str) -> str:
@@ -70,26 +76,45 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def _texts(value: Any, at: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield at, value
-    elif isinstance(value, dict):
-        for key, member in value.items():
-            yield f"{at} (a key)", key
-            yield from _texts(member, f"{at}/{key}")
-    elif isinstance(value, list):
-        for position, member in enumerate(value):
-            yield from _texts(member, f"{at}/{position}")
+def _place(at: str, path: Sequence[str | int], *, is_key: bool) -> str:
+    """Cut at every level: one key may be as long as the whole document."""
+    above = path[:-1] if is_key else path
+    place = "".join([at, *(f"/{str(token)[:MAX_QUOTED]}" for token in above), " (a key)" if is_key else ""])
+    return escape(place[:MAX_QUOTED])[:MAX_QUOTED]
 
 
-def _stands_for_another(text: str) -> bool:
-    """An upstream that folds them acts on another target than the one that the guards compared byte by byte."""
-    if text.isascii():
-        return False
-    folded = unicodedata.normalize("NFKC", text) != unicodedata.normalize("NFC", text)
-    return folded or any(c.isdecimal() and not c.isascii() for c in text)
+def _strange(text: str) -> list[str]:
+    """The kinds of warnings for one text."""
+    if text.isascii() and text.isprintable():
+        return []
+    traits = set().union(*map(_traits, set(text)))
+    found = []
+    if not normal.is_stream_safe(text):
+        found.append(f"holds more than {normal.MAX_MARKS} combining marks in a row; what they mark cannot be read")
+    elif not normal.is_normal("NFC", text):
+        found.append("holds text that is not in Unicode form NFC; it may look like another text")
+    if _STANDS_FOR_ANOTHER in traits:
+        found.append("holds characters that stand for others (full-width, styled, foreign digits)")
+    if _HIDES in traits:
+        found.append("holds invisible, control or direction-changing characters; they are escaped here")
+    if traits >= {_LATIN, _LOOK_ALIKE}:
+        found.append("mixes Latin letters with look-alikes of another alphabet")
+    return found
 
 
-def _mixes_scripts(text: str) -> bool:
-    scripts = {unicodedata.name(c, "").partition(" ")[0] for c in text if c.isalpha()}
-    return "LATIN" in scripts and bool(scripts & {"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE"})
+@functools.lru_cache(maxsize=1 << 14)
+def _traits(character: str) -> frozenset[str]:
+    """What an approver should know of one character: a text has the traits of its distinct characters.
+
+    An upstream that folds what stands for another acts on another target than the one that the guards compared byte by
+    byte. A text folds to another exactly if one of its characters does.
+    """
+    script = unicodedata.name(character, "").partition(" ")[0] if character.isalpha() else ""
+    folds = unicodedata.normalize("NFKD", character) != unicodedata.normalize("NFD", character)
+    held = {
+        _HIDES: character != " " and (unicodedata.category(character) in _HIDDEN or _BLANK.match(character)),
+        _STANDS_FOR_ANOTHER: folds or (character.isdecimal() and not character.isascii()),
+        _LATIN: script == "LATIN",
+        _LOOK_ALIKE: script in ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE"),
+    }
+    return frozenset(trait for trait, holds in held.items() if holds)

@@ -2,33 +2,41 @@
 
 What is refused, and why, is the table of traps in evidence.md: duplicate keys (also by escape), NaN and Infinity,
 numbers beyond a double, integers beyond 2^53-1, floats whose literal is not the shortest form of the double, lone
-surrogates, a byte-order mark, more than ``MAX_DEPTH`` levels, more than ``MAX_BYTES`` bytes. What is executed is
-always the canonical form parsed again (``reparse``), never the bytes that came.
+surrogates, a byte-order mark, more than ``MAX_DEPTH`` levels, ``MAX_VALUES`` values or ``MAX_BYTES`` bytes. What is
+executed is always the canonical form parsed again (``reparse``), never the bytes that came. Whatever is refused or
+taken, time and memory are linear in the bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import math
 import re
-import unicodedata
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 import orjson
 import rfc8785
 
+from kblockd.domain import normal, pointer
+
 Json = Any
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
+MAX_VALUES: Final = 1 << 16
+"""Values of one document, containers among them. A megabyte of ordinary JSON holds some twenty to fifty thousand; a
+megabyte of ``1,1,1`` half a million, and each step of an action goes through all of them."""
+MAX_PLACES: Final = 16
 MAX_INTEGER: Final = (1 << 53) - 1
 MAX_LITERAL: Final = 400
 """Characters of a number: 5e-324 written out has 326; beyond, Python's integer parser has limits of its own."""
 
 _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
-# Possessive, and an unterminated string swallows the rest: without both, a megabyte of \" costs hours.
-_TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.S)
 _NOT_WHOLE: Final = re.compile("[.eE]")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _POINTER_SHOWN: Final = 200
 _KEYS_REMEMBERED: Final = 4096
 _KEY_REMEMBERED: Final = 64
@@ -44,13 +52,16 @@ class NotCanonical(ValueError):
         self.at = at
 
 
-def parse(text: bytes, *, max_bytes: int = MAX_BYTES, top: type = dict) -> Json:
-    """Strict JSON; raises ``NotCanonical``. ``top`` is the type that the top level must have (``object``: any)."""
+def parse(text: bytes, *, max_bytes: int = MAX_BYTES, max_values: int = MAX_VALUES, top: type = dict) -> Json:
+    """Strict JSON; raises ``NotCanonical``. ``top`` is the type that the top level must have (``object``: any).
+
+    Time and memory are linear in ``text``, and bytes, values and levels are counted before anything is parsed.
+    """
     if len(text) > max_bytes:
         raise NotCanonical(f"{len(text)} bytes, at most {max_bytes} are taken")
     if text.startswith(b"\xef\xbb\xbf"):
         raise NotCanonical("starts with a byte-order mark")
-    _check_depth(text)
+    _check_structure(text, max_values)
     try:
         value = _STRICT.decode(text.decode())
     except NotCanonical:
@@ -61,7 +72,7 @@ def parse(text: bytes, *, max_bytes: int = MAX_BYTES, top: type = dict) -> Json:
         raise NotCanonical(f"not JSON: {error.msg} at character {error.pos}") from None
     if not isinstance(value, top):
         raise NotCanonical("the top level must be an object")
-    check(value)
+    check(value, max_values=max_values)
     return value
 
 
@@ -90,7 +101,7 @@ def canonical(value: Json) -> bytes:
     try:
         if _simple(value):
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        return rfc8785.dumps(value)
+        return orjson.dumps(_ordered(value))
     except RecursionError:
         raise NotCanonical("nested too deep") from None
     except orjson.JSONEncodeError:
@@ -121,55 +132,162 @@ def digest(value: Json) -> str:
     return sha256_hex(canonical(value))
 
 
-def check(value: Json, at: str = "", depth: int = 1) -> None:
-    """Refuses values that a parser let through but that have no canonical form; raises ``NotCanonical``."""
-    if isinstance(value, str):
-        _check_text(value, at)
-    elif isinstance(value, bool) or value is None:
+def check(value: Json, *, max_values: int = MAX_VALUES) -> None:
+    """Refuses values that a parser let through but that have no canonical form; raises ``NotCanonical``.
+
+    A place is put together only once there is a fault to name: a long key above many members would otherwise be
+    written once for each of them (AGT-01, UPS-17).
+    """
+    if _is_sound(value, max_values):
         return
-    elif isinstance(value, int):
-        if not -MAX_INTEGER <= value <= MAX_INTEGER:
-            raise NotCanonical("an integer beyond 2^53-1; send it as a string", at)
-    elif isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            raise NotCanonical("not a finite number", at)
-    elif isinstance(value, dict):
-        _check_depth_of(depth, at)
-        for key, member in value.items():
-            if not isinstance(key, str):
-                raise NotCanonical("a key that is not a string", at)
-            _check_text(key, at)
-            check(member, f"{at}/{_escaped(key)}", depth + 1)
-    elif isinstance(value, list | tuple):
-        _check_depth_of(depth, at)
-        for position, member in enumerate(value):
-            check(member, f"{at}/{position}", depth + 1)
-    else:
-        raise NotCanonical(f"a {type(value).__name__} is not JSON", at)
+    if fault := _Search(max_values).fault(value, 1):
+        raise NotCanonical(fault.message, pointer.build([_cut(token) for token in reversed(fault.path)]))
 
 
-def unnormalized(value: Json, at: str = "") -> list[str]:
-    """RFC 6901 pointers of the texts and keys that are not NFC, for approvers to see; nothing is changed."""
+def count(value: Json, *, max_values: int = MAX_VALUES) -> int:
+    """How many values there are, containers among them, at any depth; raises ``NotCanonical`` for too many."""
+    waiting, seen = [value], 1
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict | list | tuple):
+            seen += len(item)
+            if seen > max_values:
+                raise NotCanonical(_too_many(max_values))
+            waiting.extend(item.values() if isinstance(item, dict) else item)
+    return seen
+
+
+def unnormalized(value: Json) -> list[str]:
+    """RFC 6901 pointers of the texts and keys that are not NFC, for approvers to see; nothing is changed.
+
+    The first ``MAX_PLACES`` of them: all places of a hostile document would be far longer than the document.
+    """
+    found = (pointer.build(path) for path, text, _ in pointer.texts(value) if not normal.is_normal("NFC", text))
+    return list(itertools.islice(found, MAX_PLACES))
+
+
+def _is_sound(value: Json, max_values: int) -> bool:
+    """Level by level, without a word about where; False for what ``_Search`` must look at one by one."""
+    level, seen = [value], 0
+    for depth in range(MAX_DEPTH + 1):
+        seen += len(level)
+        below: list[Json] = []
+        for item in level:
+            kind = type(item)
+            if kind is dict or kind is list or kind is tuple:
+                if depth == MAX_DEPTH or (kind is dict and not all(map(_is_text, item))):
+                    return False
+                below.extend(item.values() if kind is dict else item)
+                if seen + len(below) > max_values:  # looked at here: one list may stand in many places
+                    raise NotCanonical(_too_many(max_values))
+            elif not _is_scalar(item, kind):
+                return False
+        if not below:
+            return True
+        level = below
+    return False
+
+
+def _is_scalar(item: Json, kind: type) -> bool:
+    if kind is str:
+        return _encodable(item)
+    if kind is int:
+        return bool(-MAX_INTEGER <= item <= MAX_INTEGER)
+    return item is None or kind is bool or (isinstance(item, float) and math.isfinite(item))
+
+
+def _is_text(key: Json) -> bool:
+    return type(key) is str and _encodable(key)
+
+
+@dataclass(slots=True)
+class _Fault:
+    """``path`` holds the reference tokens from the inside out: each level adds its own on the way back."""
+
+    message: str
+    path: list[str | int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Search:
+    """For the first fault of a document, in its order, among at most ``left`` values."""
+
+    left: int
+
+    def fault(self, value: Json, depth: int) -> _Fault | None:
+        """None for what has a canonical form, subclasses of the types of JSON among them."""
+        self.left -= 1
+        if self.left < 0:
+            raise NotCanonical("holds too many values")
+        if isinstance(value, dict | list | tuple):
+            if depth > MAX_DEPTH:
+                return _Fault(f"nested deeper than {MAX_DEPTH} levels")
+            return self._inside(value, depth)
+        return _scalar_fault(value)
+
+    def _inside(self, value: Json, depth: int) -> _Fault | None:
+        members = value.items() if isinstance(value, dict) else enumerate(value)
+        for token, member in members:
+            if isinstance(value, dict) and not (isinstance(token, str) and _encodable(token)):
+                return _Fault("a lone surrogate" if isinstance(token, str) else "a key that is not a string")
+            if fault := self.fault(member, depth + 1):
+                fault.path.append(token)
+                return fault
+        return None
+
+
+def _scalar_fault(value: Json) -> _Fault | None:
     if isinstance(value, str):
-        return [] if unicodedata.is_normalized("NFC", value) else [at]
-    if isinstance(value, dict):
-        found = []
-        for key, member in value.items():
-            below = f"{at}/{_escaped(key)}"
-            found += [] if unicodedata.is_normalized("NFC", key) else [below]
-            found += unnormalized(member, below)
-        return found
-    if isinstance(value, list | tuple):
-        return [p for position, member in enumerate(value) for p in unnormalized(member, f"{at}/{position}")]
-    return []
+        return None if _encodable(value) else _Fault("a lone surrogate")
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int):
+        within = -MAX_INTEGER <= value <= MAX_INTEGER
+        return None if within else _Fault("an integer beyond 2^53-1; send it as a string")
+    if isinstance(value, float):
+        return None if math.isfinite(value) else _Fault("not a finite number")
+    return _Fault(f"a {type(value).__name__} is not JSON")
 
 
-def _escaped(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
+def _cut(token: str | int) -> str | int:
+    return token if isinstance(token, int) or len(token) <= _POINTER_SHOWN else f"{token[:_POINTER_SHOWN]}…"
+
+
+def _too_many(max_values: int) -> str:
+    return f"more than {max_values} values"
+
+
+def _ordered(value: Json) -> Json:
+    """For orjson to write as it stands: keys in the order of RFC 8785, floats in its form, at a tenth of the package's
+    time. Raises ``JSONEncodeError`` for what only the package can judge."""
+    kind = type(value)
+    if kind is dict:
+        plain = all(map(_plain_key, value))
+        return {key: _ordered(value[key]) for key in (sorted(value) if plain else sorted(value, key=_utf16))}
+    if kind is list or kind is tuple:
+        return [_ordered(member) for member in value]
+    if kind is float:
+        return orjson.Fragment(_number(value))
+    if kind is str or value is None or kind is bool or (kind is int and -MAX_INTEGER <= value <= MAX_INTEGER):
+        return value
+    raise orjson.JSONEncodeError
+
+
+def _utf16(key: Json) -> bytes:
+    if type(key) is not str:
+        raise orjson.JSONEncodeError
+    return key.encode("utf-16-be", "surrogatepass")
+
+
+def _number(value: float) -> bytes:
+    """Python and ECMAScript print the same shortest digits; where neither uses an exponent, in the same form."""
+    if not 1e-4 <= abs(value) < 1e16:
+        return rfc8785.dumps(value)
+    return repr(value).removesuffix(".0").encode()
 
 
 def _slowly(value: Json) -> bytes:
-    """What orjson refuses by a limit of its own (254 levels) is left to the package that has none."""
+    """What orjson refuses, by a limit of its own (254 levels) too, is left to the package that says why."""
     try:
         return rfc8785.dumps(value)
     except RecursionError:
@@ -244,27 +362,24 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def _check_text(text: str, at: str) -> None:
-    if not _encodable(text):
-        raise NotCanonical("a lone surrogate", at)
-
-
-def _check_depth_of(depth: int, at: str) -> None:
-    if depth > MAX_DEPTH:
-        raise NotCanonical(f"nested deeper than {MAX_DEPTH} levels", at)
-
-
-def _check_depth(text: bytes) -> None:
-    """A first look that costs no recursion: brackets outside strings, so a bomb never reaches the parser."""
+def _check_structure(text: bytes, max_values: int) -> None:
+    """A first look that costs no recursion: neither a nesting bomb nor a flood of tiny values reaches the parser."""
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH and text.count(b",") < max_values // 2:
+        return  # whatever of it stands in strings
+    bare = _outside_strings(text)
+    brackets = bare.translate(None, _NO_BRACKETS)
     depth = 0
-    for token in _TOKENS.finditer(text):
-        byte = token.group()
-        if byte in (b"[", b"{"):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise NotCanonical(f"nested deeper than {MAX_DEPTH} levels")
-        elif byte in (b"]", b"}"):
-            depth -= 1
+    for byte in brackets[: 2 * max_values]:
+        depth += 1 if byte in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise NotCanonical(f"nested deeper than {MAX_DEPTH} levels")
+    if bare.count(b",") + brackets.count(b"[") + brackets.count(b"{") + 1 > max_values:
+        raise NotCanonical(_too_many(max_values))
+
+
+def _outside_strings(text: bytes) -> bytes:
+    """By splitting at the quotes that no backslash escapes; a string without an end swallows the rest."""
+    return b"".join(text.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
 
 
 def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

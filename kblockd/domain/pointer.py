@@ -70,6 +70,33 @@ def pointers_in(template: Json, at: tuple[str | int, ...] = ()) -> Iterator[tupl
             yield from pointers_in(member, (*at, position))
 
 
+def texts(document: Json) -> Iterator[tuple[Sequence[str | int], str, bool]]:
+    """Every string of a document: its path, the text, and whether it is a key.
+
+    The path is one list that changes as the walk goes on, so that a walk costs no more than the document: read it at
+    once, and build a place from it only where there is something to name.
+    """
+    path: list[str | int] = []
+    waiting: list[Iterator[tuple[str | int, Json]]] = []
+    value = document
+    while True:
+        if isinstance(value, str):
+            yield path, value, False
+        elif isinstance(value, dict | list | tuple):
+            waiting.append(iter(value.items() if isinstance(value, dict) else enumerate(value)))
+            path.append("")
+        while waiting:
+            if (following := next(waiting[-1], None)) is not None:
+                break
+            waiting.pop()
+            path.pop()
+        else:
+            return
+        path[-1], value = following
+        if isinstance(path[-1], str):
+            yield path, path[-1], True
+
+
 def resolve(template: Json, document: Json) -> Json:
     """The template with each pointer replaced by the value it names; raises ``PointerMissing``.
 

@@ -9,6 +9,7 @@ from kblockd.domain.canonical import NotCanonical, canonical, parse, reparse, sh
 from kblockd.domain.contract import ActionContract, check_arguments, derive_intent, derive_target, tighten
 from kblockd.domain.envelope import Envelope, check_shape
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
+from kblockd.domain.offload import offload, size_of
 from kblockd.execution import pins
 from kblockd.execution.action import Admitted, Call
 from kblockd.execution.parts import Parts
@@ -18,10 +19,17 @@ from kblockd.execution.stages import Stage, stage
 @stage(Stage.ADMIT)
 async def admit(parts: Parts, call: Call) -> Admitted:
     """Raises ``InvalidArgument`` (nothing recorded) or ``FailedPrecondition`` for an identity or binding pin."""
-    envelope, caller = call.envelope, call.caller
-    check_shape(envelope)
-    contract = _contract(parts, envelope)
+    check_shape(call.envelope)
+    contract = _contract(parts, call.envelope)
     _check_caller(contract, call)
+    _check_conditions(contract, call.envelope)
+    conditions = size_of([call.envelope.preconditions, call.envelope.postconditions])
+    return await offload(len(call.envelope.arguments_json) + conditions, _derived, parts, contract, call)
+
+
+def _derived(parts: Parts, contract: ActionContract, call: Call) -> Admitted:
+    """Everything that costs time in proportion to the arguments."""
+    envelope, caller = call.envelope, call.caller
     args, args_sha256 = _arguments(parts, envelope)
     check_arguments(contract, args)
     target, intent = derive_target(contract, args), derive_intent(contract, args)
@@ -46,6 +54,20 @@ async def admit(parts: Parts, call: Call) -> Admitted:
     )
 
 
+def _check_conditions(contract: ActionContract, envelope: Envelope) -> None:
+    """What no policy is told to look at would be kept for nothing (AGT-03)."""
+    for name, given, declared in (
+        ("preconditions", envelope.preconditions, contract.preconditions),
+        ("postconditions", envelope.postconditions, contract.verification.expected),
+    ):
+        if given and not declared:
+            where = "verification.expected" if name == "postconditions" else name
+            raise InvalidArgument.field(
+                f"envelope.{name}_json",
+                f"the action contract of {contract.operation} declares no {where}; leave it out",
+            )
+
+
 def _check_caller(contract: ActionContract, call: Call) -> None:
     if call.caller.tenant == "*":
         raise PermissionDenied(
@@ -64,9 +86,12 @@ def _arguments(parts: Parts, envelope: Envelope) -> tuple[Any, str]:
         text = canonical(parse(envelope.arguments_json, max_bytes=limit))
     except NotCanonical as error:
         raise InvalidArgument.field(f"envelope.arguments_json{error.at}", str(error)) from None
-    if len(text) > limit:  # 1e20 is four bytes as it comes and 21 as it is kept
+    conditions = [canonical(given) for given in (envelope.preconditions, envelope.postconditions) if given]
+    size = sum(map(len, (text, *conditions)))
+    if size > limit:  # 1e20 is four bytes as it comes and 21 as it is kept
         raise InvalidArgument.field(
-            "envelope.arguments_json", f"{len(text)} bytes in canonical form, at most {limit} are taken"
+            "envelope.arguments_json",
+            f"{size} bytes in canonical form, preconditions and postconditions among them; at most {limit} are taken",
         )
     digest = sha256_hex(text)
     if envelope.arguments_sha256 and envelope.arguments_sha256 != digest:

@@ -25,6 +25,7 @@ from kblockd.domain.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from kblockd.domain.offload import offload, size_of
 from kblockd.domain.records import RecordType, identifier
 from kblockd.domain.values import value_type
 from kblockd.execution import envelopes, pins, questions, refusals
@@ -256,7 +257,7 @@ async def _propose(
     if effect.effect == "require_approval":
         limit = parts.limits.pending_approvals_per_agent
         conditions.append(AtMost(rows.pending(action.tenant, action.agent), "count", limit))
-        more, shown = _request(parts, admitted, action, effect)
+        more, shown = await _request(parts, admitted, action, effect)
         entries, payloads = [*entries, *more], [*payloads, shown]
     elif effect.effect == "deny":
         code = next(iter(asked.codes), "DENIED")
@@ -361,7 +362,7 @@ def _proposal(
     return [Entry(RecordType.PROPOSED, body)], [stored, why, *asked_about]
 
 
-def _request(parts: Parts, admitted: Admitted, action: Action, effect: Effect) -> tuple[list[Entry], Payload]:
+async def _request(parts: Parts, admitted: Admitted, action: Action, effect: Effect) -> tuple[list[Entry], Payload]:
     approval_id = parts.ids.new("apr")
     not_before = rfc3339(parts.clock.now())
     subject = Subject(
@@ -377,7 +378,8 @@ def _request(parts: Parts, admitted: Admitted, action: Action, effect: Effect) -
         intent=action.intent,
         target=action.target,
     )
-    presentation = present(subject, approval_id, not_before, action.not_after)
+    size = size_of(action.args)
+    presentation = await offload(size, present, subject, approval_id, not_before, action.not_after)
     shown_sha256, shown = payload(parts, action.execution_id, "presentation", presentation)
     body = {
         "approval_id": approval_id,

@@ -1,4 +1,4 @@
-"""Child side: what the worker answers to load, evaluate, check, review, test and explain."""
+"""Child side: what the worker answers to documents, load, evaluate, check, review, test and explain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import regorus
 
-from kblockd.policy import checks, explaining, trying
+from kblockd.policy import checks, documents, explaining, trying
 from kblockd.policy.modules import Modules, bare_error, evaluate, load
 from kblockd.policy.replacements import DecisionTime
 from kblockd.policy.review import review
@@ -50,5 +50,7 @@ class Answers:
                 return {"findings": [finding.to_json() for finding in found]}
             case "test":
                 return trying.test(Modules.from_json(json.loads(body)), self._time, header["only"])
+            case "documents":
+                return documents.answered(body)
             case other:
                 return {"error": f"unknown operation {other!r}"}

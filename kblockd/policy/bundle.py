@@ -14,8 +14,8 @@ from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.records import identifier
 from kblockd.policy import documents, files, signatures
 from kblockd.policy.archive import unpack
+from kblockd.policy.documents import Documents, Parse
 from kblockd.policy.faults import refusal
-from kblockd.policy.files import MANIFEST, is_data
 from kblockd.policy.manifest import Manifest
 from kblockd.policy.signatures import UNVERIFIED, Signature, Trust
 
@@ -58,11 +58,12 @@ class Bundle:
     token: str = ""
 
     @classmethod
-    def of(cls, texts: Mapping[str, str], signature: Signature | None = None) -> Bundle:
-        """From texts by path; raises ``PolicyRefused`` for documents or a manifest that cannot be taken."""
-        manifest = Manifest.read(texts[MANIFEST].encode() if MANIFEST in texts else None)
+    def of(cls, texts: Mapping[str, str], signature: Signature | None = None, found: Documents | None = None) -> Bundle:
+        """From texts by path; raises ``PolicyRefused`` for documents or a manifest that cannot be taken. ``found`` are
+        the documents among them, where they were read before."""
+        found = found or documents.parsed({path: text.encode() for path, text in texts.items()})
+        manifest, data = Manifest.read(found.manifest), found.data
         modules = {path: texts[path] for path in sorted(texts) if path.endswith(".rego")}
-        data = documents.merged({path: text.encode() for path, text in texts.items() if is_data(path)})
         manifest.permit(modules, data)
         revision = sha256_hex(canonical([[path, texts[path]] for path in sorted(texts)]))
         if signature is None:
@@ -80,22 +81,23 @@ class Bundle:
         return json.dumps({"modules": dict(self.modules), "data": dict(self.data), **signed}).encode()
 
 
-def read(path: Path, trust: Trust = UNVERIFIED, now: Now | None = None) -> Bundle:
+def read(path: Path, trust: Trust = UNVERIFIED, now: Now | None = None, parse: Parse = documents.parsed) -> Bundle:
     """The only way in: a folder of Rego, or an OPA bundle in one ``.tar.gz``, verified as ``trust`` says. Blocks.
 
-    ``now`` is what the dates of a signature are compared with; without it a signature that has some is refused. Raises
-    ``PolicyRefused`` naming the file.
+    ``now`` is what the dates of a signature are compared with; without it a signature that has some is refused.
+    ``parse`` reads the documents, before the signature is believed. Raises ``PolicyRefused`` naming the file.
     """
     folder = path.is_dir()
     found = files.from_folder(path) if folder else unpack(files.regular(path, str(path)), path.name)
-    signature = signatures.verify(found, trust, now() if now else None, folder=folder)
+    signed = parse(found) if documents.is_signed(found) else None
+    signature = signatures.verify(found, trust, now() if now else None, folder=folder, found=signed)
     for name in found:
         if files.acts_elsewhere(name):
             raise refusal(name, "OPA would act on it, and kblockd does not", "leave it out: Rego and data only")
     texts = {name: _text(name, data) for name, data in found.items() if files.is_read(name)}
     if not any(name.endswith(".rego") for name in texts):
         raise refusal(str(path), "no .rego file", "point policy.bundle at a folder of policies, or an OPA bundle")
-    return Bundle.of(texts, signature)
+    return Bundle.of(texts, signature, signed or parse({name: found[name] for name in texts}))
 
 
 def _text(name: str, content: bytes) -> str:

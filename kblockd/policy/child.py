@@ -49,7 +49,7 @@ class Child(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                process = _start(theirs.fileno(), memory_mib)
+                process = start(theirs.fileno(), memory_mib)
             except BaseException:
                 ours.close()
                 raise
@@ -156,8 +156,10 @@ class Child(asyncio.Protocol):
             return True
 
 
-def _start(descriptor: int, memory_mib: int) -> subprocess.Popen[bytes]:
-    """Not by the loop: uvloop runs Python between fork and exec, which a process with threads must not. In the loop's
+def start(descriptor: int, memory_mib: int) -> subprocess.Popen[bytes]:
+    """A worker at the other end of a socket; raises ``OSError``.
+
+    Not by the loop: uvloop runs Python between fork and exec, which a process with threads must not. In the loop's
     thread all the same, for a moment: the child ends with the thread that started it (PDEATHSIG)."""
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
         [sys.executable, "-I", "-m", "kblockd.policy.worker", str(memory_mib), str(os.getpid())],

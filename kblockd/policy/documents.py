@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
+import orjson
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
-from kblockd.domain.canonical import MAX_DEPTH, NotCanonical, canonical, parse
-from kblockd.policy.faults import refusal
-from kblockd.policy.files import MANIFEST, MAX_BYTES, is_data
+from kblockd.domain.canonical import MAX_DEPTH, NotCanonical, canonical, count, parse
+from kblockd.policy.faults import PolicyRefused, refusal
+from kblockd.policy.files import MANIFEST, MAX_BYTES, SIGNATURES, is_data
+
+MAX_VALUES: Final = 1 << 18
+"""Of all documents of a bundle together."""
 
 MAX_YAML: Final = 128 << 10
 """Bytes of one YAML file: the parser takes ten microseconds for each, and reads before any signature is believed."""
@@ -28,34 +33,114 @@ class _Literal(str):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """All that a bundle says in JSON or YAML.
+
+    ``data`` is the base document, ``manifest`` and ``signatures`` are None where there is no such file, ``digests`` are
+    those that a signature would list, empty for a bundle without one.
+    """
+
+    data: Mapping[str, Any]
+    manifest: Mapping[str, Any] | None
+    signatures: Mapping[str, Any] | None
+    digests: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the frame from child to parent."""
+        return asdict(self)
+
+
+Parse = Callable[[Mapping[str, bytes]], Documents]
+"""``parsed``, wherever it is done; takes all files of a bundle, raises ``PolicyRefused``."""
+
+
+def is_document(name: str) -> bool:
+    """Whether ``parsed`` reads it."""
+    return is_data(name) or name in (MANIFEST, SIGNATURES)
+
+
+def is_signed(files: Mapping[str, bytes]) -> bool:
+    """Whether somebody vouches for the files of this bundle."""
+    return SIGNATURES in files
+
+
+def parsed(files: Mapping[str, bytes], *, signed: bool | None = None) -> Documents:
+    """Of the files of a bundle, in this process: linear and bounded, but a parser of YAML is slow. Raises
+    ``PolicyRefused`` naming the file. ``signed``: whether to compute digests, if not known from the files."""
+    values: dict[str, Any] = {}
+    left = MAX_VALUES
+    for name in sorted(filter(is_document, files)):
+        top = object if is_data(name) and "/" in name else dict
+        values[name] = read(name, files[name], top=top)
+        left -= count(values[name], max_values=MAX_VALUES)
+        if left < 0:
+            raise refusal(name, f"the documents of the bundle hold more than {MAX_VALUES} values", "keep less data")
+    signed = is_signed(files) if signed is None else signed
+    listed = [name for name in values if name != SIGNATURES] if signed else []
+    return Documents(
+        _merged({name: value for name, value in values.items() if is_data(name)}),
+        values.get(MANIFEST),
+        values.get(SIGNATURES),
+        {name: _sha256(_canonical(files[name], values[name])) for name in listed},
+    )
+
+
+def asked(texts: Mapping[str, str], *, signed: bool) -> bytes:
+    """The body of the frame that has a child read them."""
+    return orjson.dumps({"documents": texts, "signed": signed})
+
+
+def answered(body: bytes) -> dict[str, Any]:
+    """In the child: ``Documents``, or ``faults``."""
+    row = orjson.loads(body)
+    files = {name: text.encode() for name, text in row["documents"].items()}
+    try:
+        return parsed(files, signed=row["signed"]).to_json()
+    except PolicyRefused as refused:
+        return {"faults": [fault.to_json() for fault in refused.faults]}
+
+
 def read(name: str, content: bytes, *, top: type = dict) -> Any:
     """The strict value of a JSON or YAML file; raises ``PolicyRefused``. ``top``: the type that it must have."""
+    text = content
     try:
-        return parse(content if name.endswith(("json", MANIFEST)) else _yaml(content), max_bytes=MAX_BYTES, top=top)
+        if not name.endswith(("json", MANIFEST)):
+            text = _yaml(content)
+        return parse(text, max_bytes=MAX_BYTES, max_values=MAX_VALUES, top=top)
     except (NotCanonical, YAMLError, TypeError, ValueError, RecursionError) as error:
         raise refusal(name, " ".join(str(error).split())[:500], "correct the document") from None
 
 
 def merged(files: Mapping[str, bytes]) -> dict[str, Any]:
     """One document of all: that of ``a/b/data.json`` is ``data.a.b``. Raises ``PolicyRefused`` where two meet."""
-    whole: dict[str, Any] = {}
-    for name in sorted(filter(is_data, files)):
-        path = name.split("/")[:-1]
-        value = read(name, files[name], top=object if path else dict)
-        for key in reversed(path):
-            value = {key: value}
-        if at := _merge(whole, value):
-            raise refusal(name, f"{at} stands in another document as well", "keep one of them")
-    return whole
+    return dict(parsed({name: files[name] for name in filter(is_data, files)}).data)
 
 
 def digest(name: str, content: bytes) -> str:
     """SHA-256 as a signature of OPA holds it: of a document over its values, keys in order, without blanks; of any
     other file over its bytes. Raises ``PolicyRefused`` for a document that cannot be read."""
     if name.rpartition("/")[2] == MANIFEST or is_data(name):
-        value = read(name, content, top=object)
-        content = _encoded(_written(content, value)).encode()
+        content = _canonical(content, read(name, content, top=object))
+    return _sha256(content)
+
+
+def _canonical(content: bytes, value: Any) -> bytes:
+    return _encoded(_written(content, value)).encode()
+
+
+def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def _merged(values: Mapping[str, Any]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for name, value in values.items():
+        for key in reversed(name.split("/")[:-1]):
+            value = {key: value}
+        if at := _merge(whole, value):
+            raise refusal(name, f"{at[:200]} stands in another document as well", "keep one of them")
+    return whole
 
 
 def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> str:

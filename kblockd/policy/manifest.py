@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kblockd.policy import documents
 from kblockd.policy.faults import Fault, PolicyRefused, refusal
 from kblockd.policy.files import MANIFEST
 
@@ -45,12 +44,12 @@ class Manifest:
     roots: tuple[Segments, ...] = _EVERYTHING
 
     @classmethod
-    def read(cls, content: bytes | None) -> Manifest:
+    def read(cls, document: Mapping[str, Any] | None) -> Manifest:
         """Of a bundle, which need not have one; raises ``PolicyRefused``."""
-        if content is None:
+        if document is None:
             return cls()
         try:
-            file = _File.model_validate(documents.read(MANIFEST, content))
+            file = _File.model_validate(document)
         except ValidationError as error:
             rows = ((".".join(map(str, row["loc"])), row["msg"]) for row in error.errors())
             faults = [Fault(MANIFEST, 0, 0, f"{key}: {why}", "take it out, or correct it") for key, why in rows]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kblockd.domain.clock import rfc3339
 from kblockd.policy import documents
+from kblockd.policy.documents import Documents
 from kblockd.policy.faults import Fault, PolicyRefused, refusal
 from kblockd.policy.files import SIGNATURES
 from kblockd.policy.jws import BadToken, Token, VerificationKey
@@ -55,8 +57,16 @@ class Signature:
     token: str
 
 
-def verify(files: Mapping[str, bytes], trust: Trust, now: dt.datetime | None, *, folder: bool) -> Signature | None:
-    """Of the files of a bundle, ``.signatures.json`` among them; None for an unsigned one that is allowed.
+def verify(
+    files: Mapping[str, bytes],
+    trust: Trust,
+    now: dt.datetime | None,
+    *,
+    folder: bool,
+    found: Documents | None = None,
+) -> Signature | None:
+    """Of the files of a bundle, ``.signatures.json`` among them; None for an unsigned one that is allowed. ``found``
+    are their documents, where they were read before.
 
     A signature that is there must hold, also where none is asked for. Raises ``PolicyRefused``.
     """
@@ -65,7 +75,8 @@ def verify(files: Mapping[str, bytes], trust: Trust, now: dt.datetime | None, *,
             return None
         step = "sign it with `opa build --signing-key`, or set policy.verification.allow_unsigned: true"
         raise refusal(SIGNATURES, "is not there: nobody signed this bundle", step)
-    text = _token(documents.read(SIGNATURES, files[SIGNATURES]))
+    found = found or documents.parsed(files)
+    text = _token(found.signatures or {})
     try:
         token = Token.read(text)
     except BadToken as error:
@@ -73,7 +84,8 @@ def verify(files: Mapping[str, bytes], trust: Trust, now: dt.datetime | None, *,
     key = _signer(token, trust)
     _check_scope(token.claims, trust, key)
     _check_dates(token.claims, key, now)
-    _check_files(files, _listed(token.claims, key), key)
+    present = {name: found.digests.get(name) or _sha256(files[name]) for name in files if name != SIGNATURES}
+    _check_files(present, _listed(token.claims, key), key)
     return Signature(key.id, trust.scope, text)
 
 
@@ -145,14 +157,13 @@ def _listed(claims: Mapping[str, Any], key: VerificationKey) -> dict[str, str]:
     return listed
 
 
-def _check_files(files: Mapping[str, bytes], listed: Mapping[str, str], key: VerificationKey) -> None:
+def _check_files(present: Mapping[str, str], listed: Mapping[str, str], key: VerificationKey) -> None:
     """Exactly the listed ones, each with its digest; every difference at once."""
-    present = {name: content for name, content in files.items() if name != SIGNATURES}
     faults = [
         *_faults(present.keys() - listed.keys(), f"key {key.id} did not sign this file"),
         *_faults(listed.keys() - present.keys(), f"key {key.id} signed this file, and it is not there"),
         *_faults(
-            (name for name in present.keys() & listed.keys() if not _same(name, present[name], listed[name])),
+            (name for name in present.keys() & listed.keys() if present[name] != listed[name].lower()),
             f"key {key.id} signed another content",
         ),
     ]
@@ -160,8 +171,8 @@ def _check_files(files: Mapping[str, bytes], listed: Mapping[str, str], key: Ver
         raise PolicyRefused(faults)
 
 
-def _same(name: str, content: bytes, digest: str) -> bool:
-    return documents.digest(name, content) == digest.lower()
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _faults(names: Iterable[str], message: str) -> list[Fault]:

@@ -6,6 +6,7 @@ Source: interfaces.md section 1; R006, R673, IDM-19, CAN-13.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -35,6 +36,11 @@ DEFAULT_LEAVES: Final = 100
 MAX_LEAVES: Final = 1000
 MAX_REASON: Final = 2000  # characters
 MAX_SECONDS: Final = 86_400
+MAX_FAULTS: Final = 16
+MAX_STATES: Final = 64
+MAX_UNKNOWN: Final = 4096
+"""Bytes of unknown fields that are looked at to name them: each costs a microsecond, and a megabyte holds half a
+million."""
 _MIN_TIMESTAMP: Final = -62_135_596_800  # 0001-01-01T00:00:00Z
 _MAX_TIMESTAMP: Final = 253_402_300_799  # 9999-12-31T23:59:59Z
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -57,14 +63,15 @@ _VERDICTS: Final = {
 
 
 class Faults:
-    """Collects what is wrong, so that a caller learns of all of it in one answer."""
+    """Collects what is wrong, so that a caller learns of all of it in one answer; no more than ``MAX_FAULTS``."""
 
     def __init__(self) -> None:
         self._found: list[Violation] = []
 
     def add(self, field: str, description: str) -> None:
         """One wrong field."""
-        self._found.append(Violation(field, description))
+        if len(self._found) < MAX_FAULTS:
+            self._found.append(Violation(field, description))
 
     def raise_any(self) -> None:
         """``InvalidArgument`` with every violation, if there is one."""
@@ -79,8 +86,14 @@ class Faults:
         )
 
 
+def documents_bytes(message: types_pb2.Envelope) -> int:
+    """Bytes of the three JSON documents that an envelope carries."""
+    return len(message.arguments_json) + len(message.preconditions_json) + len(message.postconditions_json)
+
+
 def envelope(message: types_pb2.Envelope, *, max_arguments: int = canonical.MAX_BYTES) -> Envelope:
-    """The envelope; raises ``InvalidArgument``. Another schema version is refused before anything is read."""
+    """The envelope; raises ``InvalidArgument``. Another schema version is refused before anything is read, and more
+    than ``max_arguments`` bytes of arguments, preconditions and postconditions together before they are parsed."""
     if message.schema_version != SCHEMA_VERSION:
         raise InvalidArgument.field(
             "envelope.schema_version",
@@ -90,7 +103,8 @@ def envelope(message: types_pb2.Envelope, *, max_arguments: int = canonical.MAX_
     faults = Faults()
     for field, number in unknown_fields(message, "envelope"):
         faults.add(field, f"holds field number {number}, which this daemon does not know")
-    _object("envelope.arguments_json", message.arguments_json, faults, max_bytes=max_arguments)
+    _check_size(message, max_arguments)
+    _object("envelope.arguments_json", message.arguments_json, faults)
     converted = Envelope(
         schema_version=message.schema_version,
         environment=message.environment,
@@ -138,9 +152,13 @@ def wait(request: execution_service_pb2.ExecutionServiceExecuteRequest) -> float
 
 
 def refuse_unknown(request: Message) -> None:
-    """Raises ``InvalidArgument`` for fields of the request itself that this daemon does not know."""
-    for number in _unknown_numbers(request):
-        raise InvalidArgument.field("request", f"holds field number {number}, which this daemon does not know")
+    """Raises ``InvalidArgument`` for fields of the request that this daemon does not know.
+
+    Those of an envelope are left to ``envelope``, which looks at its schema version first.
+    """
+    for at, number in unknown_fields(request, "request"):
+        if not at.startswith("request.envelope"):
+            raise InvalidArgument.field(at, f"holds field number {number}, which this daemon does not know")
 
 
 def identifier(field: str, value: str) -> str:
@@ -181,7 +199,7 @@ def verdict(number: int) -> str:
 
 
 def page_size(size: int) -> int:
-    """0 is the default, more than the most is the most."""
+    """0 means the default; larger values are capped at ``MAX_PAGE``."""
     return min(size or DEFAULT_PAGE, MAX_PAGE)
 
 
@@ -191,14 +209,16 @@ def page_token(token: str) -> str:
 
 
 def leaves(limit: int) -> int:
-    """0 is the default, more than the most is the most."""
+    """0 means the default; larger values are capped at ``MAX_LEAVES``."""
     return min(limit or DEFAULT_LEAVES, MAX_LEAVES)
 
 
 def states(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
     """Raises ``InvalidArgument`` naming each word that is no state."""
     faults = Faults()
-    for position, name in enumerate(names):
+    if len(names) > MAX_STATES:
+        faults.add("states", f"holds {len(names)} names, at most {MAX_STATES} are taken")
+    for position, name in enumerate(names[:MAX_STATES]):
         if name not in known:
             faults.add(f"states[{position}]", f"must be one of {', '.join(sorted(known))}")
     faults.raise_any()
@@ -227,13 +247,18 @@ def timestamp(field: str, value: Timestamp, faults: Faults) -> dt.datetime | Non
     return None
 
 
-def unknown_fields(message: Message, at: str) -> Iterator[tuple[str, int]]:
-    """(path of the message, number of the unknown field) for the message and all that it holds."""
+def unknown_fields(message: Message, at: str) -> list[tuple[str, int]]:
+    """(path of the message, number of the unknown field) for the message and all that it holds, the first few.
+
+    Raises ``InvalidArgument`` for more than ``MAX_UNKNOWN`` bytes of them, which are never walked (AGT-02).
+    """
     known = type(message)()
     known.CopyFrom(message)
     known.DiscardUnknownFields()
-    if known.ByteSize() != message.ByteSize():
-        yield from _unknown_fields(message, at)
+    unknown = message.ByteSize() - known.ByteSize()
+    if unknown > MAX_UNKNOWN:
+        raise InvalidArgument.field(at, f"holds {unknown} bytes of fields that this daemon does not know")
+    return list(itertools.islice(_unknown_fields(message, at), MAX_FAULTS)) if unknown else []
 
 
 def _unknown_fields(message: Message, at: str) -> Iterator[tuple[str, int]]:
@@ -257,11 +282,22 @@ def _known(field: str, number: int, known: Mapping[Any, _T]) -> _T:
     return known[number]
 
 
-def _object(field: str, text: bytes, faults: Faults, *, max_bytes: int = canonical.MAX_BYTES) -> dict[str, Any] | None:
+def _check_size(message: types_pb2.Envelope, limit: int) -> None:
+    own = len(message.arguments_json)
+    if own > limit:
+        raise InvalidArgument.field("envelope.arguments_json", f"{own} bytes, at most {limit} are taken")
+    if (size := documents_bytes(message)) > limit:
+        longer = "pre" if len(message.preconditions_json) >= len(message.postconditions_json) else "post"
+        what = f"arguments, preconditions and postconditions together have {size} bytes, at most {limit} are taken"
+        raise InvalidArgument.field(f"envelope.{longer}conditions_json", what)
+
+
+def _object(field: str, text: bytes, faults: Faults) -> dict[str, Any] | None:
+    """What was measured before."""
     if not text:
         return None
     try:
-        value: dict[str, Any] = canonical.parse(text, max_bytes=max_bytes)
+        value: dict[str, Any] = canonical.parse(text, max_bytes=len(text))
     except canonical.NotCanonical as error:
         faults.add(field, str(error))
         return None

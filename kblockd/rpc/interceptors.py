@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from kblockd.admission import Admission, on_behalf_of
+from kblockd.domain import canonical
 from kblockd.domain.errors import InvalidArgument, KblockError, Reason, ResourceExhausted, Unavailable
 from kblockd.domain.ids import Ids
 from kblockd.domain.principal import Principal
@@ -38,6 +39,8 @@ READ_SECONDS: Final = 10.0
 waiting that long."""
 LISTS: Final = frozenset({"List", "Read"})
 """Methods that go through many rows: they count as streams."""
+MAX_MESSAGE: Final = canonical.MAX_BYTES + (64 << 10)
+"""Bytes of a request: its JSON documents, which share one bound, and every other field at its longest."""
 
 
 class InFlight:
@@ -202,6 +205,10 @@ async def _received(context: Context) -> bytes:
 
 
 def _parse(request_type: type[Message], data: bytes) -> Message:
+    """What is longer than any legal request is not even parsed: protobuf makes ten bytes of each that it does not know
+    (AGT-02)."""
+    if len(data) > MAX_MESSAGE:
+        raise InvalidArgument.field("request", f"{len(data)} bytes, at most {MAX_MESSAGE} are taken; send less")
     try:
         request = request_type.FromString(data)
     except DecodeError:

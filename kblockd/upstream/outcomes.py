@@ -49,8 +49,8 @@ def lost(code: str, detail: str, facts: Facts = _NOTHING) -> Outcome:
     return Outcome(Sent.LOST, code=code, detail=bounded(f"{detail}; the upstream may have acted"), facts=facts)
 
 
-def checked(answer: object, scope: Scope, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
-    """A plugin's answer as it may go on; never raises for any answer."""
+def classified(answer: object, scope: Scope, scrubber: Scrubber) -> Outcome:
+    """What the answer says of the call, every field but ``output`` fit to be kept; never raises for any answer."""
     if not isinstance(answer, Outcome) or not isinstance(answer.sent, Sent):
         return failed(scope, "PLUGIN_ANSWER_INVALID", f"the plugin answered a {type(answer).__name__}")
     try:
@@ -65,7 +65,24 @@ def checked(answer: object, scope: Scope, scrubber: Scrubber, max_output_bytes: 
         return lost("OPERATION_MISSING", "accepted without an operation to ask for", _AT_WORK)
     if outcome.sent is Sent.ACCEPTED and outcome.operation != answer.operation:
         return lost("OPERATION_UNUSABLE", "the operation is not a short printable identifier", _AT_WORK)
-    return _storable(outcome, scrubber, max_output_bytes)
+    return outcome
+
+
+def storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
+    """With an output that can be kept, or with none and the reason; linear in the output, and pure."""
+    if outcome.unreadable is not None:  # found by the plugin, whose code says what it means for the call
+        return replace(outcome, output=None, code=outcome.code or "RESULT_NOT_STORABLE")
+    if fault := first_fault(outcome.output):
+        return _without_output(outcome, "RESULT_NOT_STORABLE", _unreadable(fault, scrubber))
+    try:
+        output = scrubber.value(outcome.output)
+        size = len(canonical.canonical(output))
+    except canonical.NotCanonical:  # nothing that first_fault lets through; if it ever is, it is not kept either
+        return _without_output(outcome, "RESULT_NOT_STORABLE", Unreadable(Fault.NOT_JSON))
+    if size > max_output_bytes:
+        sizes = f"{size} bytes of output, at most {max_output_bytes}"
+        return _without_output(outcome, "RESPONSE_TOO_LARGE", Unreadable(Fault.SIZE), sizes)
+    return replace(outcome, output=output)
 
 
 def evidence(outcome: Outcome) -> Outcome:
@@ -136,22 +153,6 @@ def _identifier(text: str, scrubber: Scrubber) -> str:
 def _unreadable(found: Unreadable, scrubber: Scrubber) -> Unreadable:
     """Raises ``TypeError``, ``ValueError`` or ``AttributeError`` for what is none."""
     return Unreadable(Fault(found.fault), scrubber.text(found.place))
-
-
-def _storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
-    if outcome.unreadable is not None:  # found by the plugin, whose code says what it means for the call
-        return replace(outcome, output=None, code=outcome.code or "RESULT_NOT_STORABLE")
-    if fault := first_fault(outcome.output):
-        return _without_output(outcome, "RESULT_NOT_STORABLE", _unreadable(fault, scrubber))
-    try:
-        output = scrubber.value(outcome.output)
-        size = len(canonical.canonical(output))
-    except canonical.NotCanonical:  # nothing that first_fault lets through; if it ever is, it is not kept either
-        return _without_output(outcome, "RESULT_NOT_STORABLE", Unreadable(Fault.NOT_JSON))
-    if size > max_output_bytes:
-        sizes = f"{size} bytes of output, at most {max_output_bytes}"
-        return _without_output(outcome, "RESPONSE_TOO_LARGE", Unreadable(Fault.SIZE), sizes)
-    return replace(outcome, output=output)
 
 
 def _without_output(outcome: Outcome, code: str, found: Unreadable, why: str = "") -> Outcome:

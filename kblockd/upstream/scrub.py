@@ -15,6 +15,7 @@ Json = Any
 REMOVED: Final = "[credential removed]"
 # A shorter part would hit ordinary words; the whole value is always longer (see credentials.py).
 _MIN_CHARACTERS: Final = 6
+_NUMERIC: Final = re.compile(r"[0-9.e+-]+")
 
 
 class Scrubber:
@@ -28,10 +29,18 @@ class Scrubber:
         found = {form for credential in credentials if credential for form in _forms(credential.decode("latin-1"))}
         forms = sorted(found, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, forms)), re.IGNORECASE) if forms else None
+        self._folded = tuple({_folded(form) for form in forms})
+        self._in_numbers = any(_NUMERIC.fullmatch(form) for form in self._folded)
 
     def text(self, text: str) -> str:
-        """``text`` without the credential."""
-        return self._pattern.sub(REMOVED, text) if self._pattern else text
+        """``text`` without the credential. Most hold none, which a search for fixed texts tells in a hundredth of the
+        time that the pattern takes, half a second for a megabyte in which no other thread runs."""
+        if self._pattern is None:
+            return text
+        folded = _folded(text)
+        if not any(form in folded for form in self._folded):
+            return text
+        return self._pattern.sub(REMOVED, text)
 
     def value(self, value: Json) -> Json:
         """The same for keys and values of JSON, to any depth; numbers that spell the credential become text."""
@@ -43,9 +52,14 @@ class Scrubber:
             return {self.value(key): self.value(member) for key, member in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(member) for member in value]
-        if isinstance(value, int | float) and not isinstance(value, bool) and self._pattern.search(_digits(value)):
+        if self._in_numbers and isinstance(value, int | float) and self._pattern.search(_digits(value)):
             return REMOVED
         return value
+
+
+def _folded(text: str) -> str:
+    """Equal for what the pattern, which ignores case, takes for equal: the two Turkish letters among them."""
+    return text.lower() if text.isascii() else text.replace("\u0130", "i").replace("\u0131", "i").casefold()
 
 
 def _digits(number: int | float) -> str:

@@ -17,10 +17,11 @@ from typing import Final
 
 from kblockd.admission import Slots
 from kblockd.domain import canonical
+from kblockd.domain.offload import offload, size_of
 from kblockd.upstream.adapter import Adapter, AdapterFault, Call, Outcome, Sent, ToolDescription
 from kblockd.upstream.credentials import Credential, CredentialFault
 from kblockd.upstream.meter import Permit
-from kblockd.upstream.outcomes import bounded, checked, evidence, failed, sentence
+from kblockd.upstream.outcomes import bounded, classified, evidence, failed, sentence, storable
 from kblockd.upstream.scope import Scope, always, entered
 from kblockd.upstream.scrub import Scrubber
 
@@ -104,7 +105,9 @@ class GuardedAdapter:
                 raise AdapterFault("UPSTREAM_TIMEOUT", f"no definition of {tool} came before the deadline")
         finally:
             _abandon(task)
-        return _described(tool, result(task), run.scrubber)
+        answer = result(task)
+        size = size_of(answer.definition) if isinstance(answer, ToolDescription) else 0
+        return await offload(size, _described, tool, answer, run.scrubber)
 
     async def read(self, call: Call) -> Outcome:
         """Never raises. An answer that cannot be kept is LOST, with ``unreadable``."""
@@ -179,12 +182,11 @@ class GuardedAdapter:
         if task is None:
             return NotBegun(Sent.NOT_SENT, code="UPSTREAM_BUSY", detail="no free slot before the deadline; nothing ran")
         try:
-            ended = await self._ended(task, run)
+            if await self._ended(task, run):
+                return await self._judged(task, run)
         except asyncio.CancelledError:  # the waiter goes, the effect does not
             self._outlive(task, run)
             raise
-        if ended:
-            return self._judged(task, run)
         outcome = failed(run.scope, "UPSTREAM_TIMEOUT", "no valid answer before the deadline")
         self._outlive(task, run)
         return outcome
@@ -218,12 +220,11 @@ class GuardedAdapter:
     async def _ended(self, task: asyncio.Task[object], run: _Run) -> bool:
         return await ended(task, max(0.0, run.scope.deadline - self._clock()))
 
-    def _judged(self, task: asyncio.Task[object], run: _Run) -> Outcome:
-        run.scope.forget_credential()
-        answer = result(task)
-        if isinstance(answer, Raised):
-            return failed(run.scope, "PLUGIN_RAISED", run.scrubber.text(answer.what))
-        return checked(answer, run.scope, run.scrubber, self._limits.max_output_bytes)
+    async def _judged(self, task: asyncio.Task[object], run: _Run) -> Outcome:
+        """A long output is made fit to be kept beside the loop (UPS-17)."""
+        outcome = _classified(task, run)
+        size = size_of(outcome.output)
+        return await offload(size, storable, outcome, run.scrubber, self._limits.max_output_bytes)
 
     def _outlive(self, task: asyncio.Task[object], run: _Run) -> None:
         """Lets an effect run on for its grace, a read not at all."""
@@ -243,7 +244,7 @@ class GuardedAdapter:
         """An answer after the deadline is evidence; that none came, or an exception, is not news."""
         if run.on_late is None or isinstance(result(task), Raised):
             return
-        outcome = self._judged(task, run)
+        outcome = storable(_classified(task, run), run.scrubber, self._limits.max_output_bytes)
         if not _says_something(outcome):
             return
         try:
@@ -318,6 +319,14 @@ def _says_something(outcome: Outcome) -> bool:
     return outcome.sent is not Sent.LOST or bool(outcome.operation or outcome.request_ids or outcome.raw_sha256)
 
 
+def _classified(task: asyncio.Task[object], run: _Run) -> Outcome:
+    run.scope.forget_credential()
+    answer = result(task)
+    if isinstance(answer, Raised):
+        return failed(run.scope, "PLUGIN_RAISED", run.scrubber.text(answer.what))
+    return classified(answer, run.scope, run.scrubber)
+
+
 def _described(tool: str, answer: object, scrubber: Scrubber) -> ToolDescription:
     if isinstance(answer, Raised):
         fault = answer.fault or AdapterFault("PLUGIN_RAISED", answer.what)
@@ -325,6 +334,7 @@ def _described(tool: str, answer: object, scrubber: Scrubber) -> ToolDescription
     if not isinstance(answer, ToolDescription) or answer.name != tool:
         raise AdapterFault("PLUGIN_ANSWER_INVALID", f"the plugin did not describe {tool}: {type(answer).__name__}")
     try:
+        canonical.count(answer.definition)
         definition = scrubber.value(answer.definition)
         canonical.canonical(definition)
     except (canonical.NotCanonical, RecursionError) as error:

@@ -16,6 +16,8 @@ from jsonschema.exceptions import ValidationError
 STEPS: Final = 20_000
 _MEMBERS_A_STEP: Final = 16
 _CHARACTERS_A_STEP: Final = 4096
+_WORDS_A_STEP: Final = 256
+_COMPARING: Final = frozenset({"enum", "const"})
 _NEVER: Final = frozenset({"unevaluatedProperties", "unevaluatedItems", "$dynamicRef"})
 _LEFT: Final[ContextVar[tuple[list[int], Callable[[], bool]]]] = ContextVar("kblockd.contract.steps")
 
@@ -51,15 +53,25 @@ def spend(steps: int) -> None:
 
 
 def _counted(keyword: str, check: Check) -> Check:
-    never = keyword in _NEVER
+    never, comparing = keyword in _NEVER, keyword in _COMPARING
 
     def count(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
         if never:
             raise TooCostly
-        spend(1 + size(wanted) + size(instance))
-        return check(validator, wanted, instance, schema)
+        spend(1 + size(wanted) + (_deep_size(instance) if comparing else size(instance)))
+        errors = check(validator, wanted, instance, schema)
+        return None if errors is None else _worded(errors)
 
     return count
+
+
+def _worded(errors: Iterator[ValidationError]) -> Iterator[ValidationError]:
+    """The library writes the whole value into the words of each fault; counted where they are written, not on the way
+    up."""
+    for error in errors:
+        if not isinstance(error.validator, str):
+            spend(len(error.message) // _WORDS_A_STEP)
+        yield error
 
 
 def size(value: Any) -> int:
@@ -67,3 +79,16 @@ def size(value: Any) -> int:
     if isinstance(value, str):
         return len(value) // _CHARACTERS_A_STEP
     return len(value) // _MEMBERS_A_STEP if isinstance(value, list | dict) else 0
+
+
+def _deep_size(value: Any) -> int:
+    """Steps for what is compared as a whole, to its innermost value."""
+    members, characters, waiting = 0, 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            characters += len(item)
+        elif isinstance(item, list | dict):
+            members += len(item)
+            waiting.extend(item.values() if isinstance(item, dict) else item)
+    return members // _MEMBERS_A_STEP + characters // _CHARACTERS_A_STEP

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 from kblockd._proto.kblock.v1 import execution_service_pb2 as pb
 from kblockd.domain.errors import InvalidArgument
+from kblockd.domain.offload import offload
 from kblockd.domain.states import State
 from kblockd.rpc import answers, convert
 from kblockd.rpc.identity import Caller
@@ -15,7 +17,7 @@ _STATES = frozenset(str(state) for state in State)
 
 
 class ExecutionService:
-    """``max_arguments``: bytes of arguments_json that are taken."""
+    """``max_arguments``: bytes of arguments, preconditions and postconditions together that are taken."""
 
     def __init__(self, executions: Executions, *, max_arguments: int) -> None:
         self._executions = executions
@@ -27,7 +29,8 @@ class ExecutionService:
         """The run belongs to the daemon: cancelling this coroutine only stops the waiting."""
         if not request.HasField("envelope"):
             raise InvalidArgument.field("envelope", "is missing")
-        envelope = convert.envelope(request.envelope, max_arguments=self._max_arguments)
+        convert_envelope = partial(convert.envelope, request.envelope, max_arguments=self._max_arguments)
+        envelope = await offload(convert.documents_bytes(request.envelope), convert_envelope)
         wait = convert.wait(request)
         outcome = await self._executions.execute(caller.principal, envelope, wait, caller.trace)
         answer = pb.ExecutionServiceExecuteResponse(outcome=answers.outcome(outcome))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from kblockd._proto.kblock.v1 import policy_service_pb2 as pb
 from kblockd.domain import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import InvalidArgument
+from kblockd.domain.offload import offload
 from kblockd.policy.engine import Decision
 from kblockd.policy.entrypoints import ENTRYPOINTS
 from kblockd.rpc import answers
@@ -30,12 +32,12 @@ class PolicyService:
         self, caller: Caller, request: pb.PolicyServiceEvaluateRequest
     ) -> pb.PolicyServiceEvaluateResponse:
         """Nothing is executed, and nothing recorded."""
-        decision = await self._policies.evaluate(*_question(request))
+        decision = await self._policies.evaluate(*await _question(request))
         return pb.PolicyServiceEvaluateResponse(decision=_decision(decision))
 
     async def Explain(self, caller: Caller, request: pb.PolicyServiceExplainRequest) -> pb.PolicyServiceExplainResponse:
         """The same with the rules; a failure is an answer here."""
-        found = await self._policies.explain(*_question(request))
+        found = await self._policies.explain(*await _question(request))
         answer = pb.PolicyServiceExplainResponse(revision=found.revision)
         if found.decision is not None:
             answer.decision.CopyFrom(_decision(found.decision))
@@ -62,13 +64,14 @@ class PolicyService:
         return answer
 
 
-def _question(
+async def _question(
     request: pb.PolicyServiceEvaluateRequest | pb.PolicyServiceExplainRequest,
 ) -> tuple[str, Mapping[str, Any]]:
     if request.entrypoint not in ENTRYPOINTS:
         raise InvalidArgument.field("entrypoint", f"must be one of {', '.join(ENTRYPOINTS)}")
     try:
-        document: Mapping[str, Any] = canonical.parse(request.input_json, max_bytes=MAX_INPUT)
+        text = request.input_json
+        document: Mapping[str, Any] = await offload(len(text), partial(canonical.parse, text, max_bytes=MAX_INPUT))
     except canonical.NotCanonical as error:
         raise InvalidArgument.field("input_json", str(error)) from None
     return request.entrypoint, document

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import httpx2
 
+from kblockd.domain.offload import offload, size_of
 from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
 from kblockd_mcp import classify, listing, request
 from kblockd_mcp.answers import Answer
@@ -143,8 +144,10 @@ class McpAdapter:
             limit.reschedule(None)
             answer = await opened.call(outgoing.params, headers, call.numbers)
             self._doubt(answer)
-            known = _evidence(opened, answer, exchange.bytes_written, tool)
-            return classify.outcome(replace(known, numbers=call.numbers, reading=reading))
+            known = replace(
+                _evidence(opened, answer, exchange.bytes_written, tool), numbers=call.numbers, reading=reading
+            )
+            return await offload(size_of(answer.result), classify.outcome, known)
 
         limit = asyncio.timeout(call.deadline - self._monotonic())
         try:
