@@ -64,7 +64,7 @@ class Activation:
             await self._record(RecordType.UPSTREAM_ACTIVATED, rows.upstream(name), body)
 
     async def keys(self, ring: KeyRing) -> None:
-        """The active key of each role and its range."""
+        """Each key of the set and its range; ``kblockd.execution.signing_keys`` has found that they may be recorded."""
         for key in ring.keyset.keys:
             ended = key.to_index is not None
             type_ = RecordType.KEY_RETIRED if ended else RecordType.KEY_ADDED

@@ -161,14 +161,7 @@ class Supervisor:
             except StoreFailed as failure:
                 return store_failed(failure, execution_id, consumed=journal.claimed.is_set())
             except Exception as error:
-                known = isinstance(error, KblockError | Conflict)
-                _log.log(
-                    logging.INFO if known else logging.ERROR,
-                    "the run stopped: %s",
-                    type(error).__name__,
-                    exc_info=None if known else error,
-                    extra={"execution_id": execution_id},
-                )
+                _say_stopped(error, execution_id, consumed=journal.claimed.is_set())
                 if not journal.claimed.is_set() and isinstance(error, KblockError):
                     return error
             self._parts.leases.drop(execution_id)
@@ -246,6 +239,20 @@ class Supervisor:
                 await journal.commit(parts, Stage.CLASSIFY, [entry], payloads=payloads)
             except (Conflict, StoreFailed):
                 _log.warning("a late answer could not be kept", extra={"execution_id": execution_id})
+
+
+def _say_stopped(error: Exception, execution_id: str, *, consumed: bool) -> None:
+    """With its reason. After the consumption nobody else hears of it; before it the refusal is an answer and on record,
+    and its sentence may speak of the call, which is not for a log."""
+    fields = {"execution_id": execution_id}
+    if isinstance(error, KblockError) and consumed:
+        _log.warning("the run stopped after its consumption: %s: %s", error.reason, error.message, extra=fields)
+    elif isinstance(error, KblockError):
+        _log.info("the run stopped: %s", error.reason, extra=fields)
+    elif isinstance(error, Conflict):
+        _log.warning("the run stopped: %s: a row that it relied on has changed", type(error).__name__, extra=fields)
+    else:
+        _log.error("the run stopped: %s", type(error).__name__, exc_info=error, extra=fields)
 
 
 def store_failed(

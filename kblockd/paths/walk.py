@@ -96,16 +96,19 @@ def open_path(path: Path) -> Opened:
     return _Walk.from_root().opened(whole.parts[1:], whole)
 
 
-def steps_to(path: Path) -> tuple[Step, ...]:
-    """Of any path, as far as it exists; nothing is opened for reading. Raises ``OSError``. Blocks."""
-    walk = _Walk.from_root()
+def steps_to(path: Path) -> tuple[tuple[Step, ...], bool]:
+    """Of any path, as far as it exists, and whether all of it does; nothing is opened for reading.
+
+    Raises ``OSError``. Blocks.
+    """
+    walk, whole = _Walk.from_root(), True
     try:
         walk.go(path.absolute().parts[1:])
     except FileNotFoundError:
-        pass
+        whole = False
     finally:
         walk.close()
-    return tuple(walk.steps)
+    return tuple(walk.steps), whole
 
 
 class _Walk:

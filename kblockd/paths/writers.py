@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kblockd.paths.walk import Step
+from kblockd.paths.walk import Step, steps_to
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -54,14 +54,19 @@ class Writers:
         uids = frozenset({0, *users})
         return cls(uids, _private_groups(uids) - frozenset(shared), "INVOCATION_ID" not in environment)
 
-    def judge(self, steps: Sequence[Step]) -> None:
+    def judge(self, steps: Sequence[Step], *, whole: bool = True) -> None:
         """Raises ``Unsafe`` for the first step that somebody else may write.
 
         A sticky folder (/tmp) on the way passes, because nobody can replace another's files in it; as the last step it
-        does not, because anybody can add some.
+        does not, because anybody can add some. ``whole`` is False when the rest of the path does not exist yet.
         """
         for position, step in enumerate(steps, 1):
-            self._judge(step, on_the_way=position < len(steps))
+            self._judge(step, on_the_way=position < len(steps) or not whole)
+
+    def judge_path(self, path: Path) -> None:
+        """The same of what stands there now, or will; raises ``Unsafe`` or ``OSError``. Blocks."""
+        steps, whole = steps_to(path)
+        self.judge(steps, whole=whole)
 
     def _judge(self, step: Step, *, on_the_way: bool) -> None:
         if step.read_only and self.read_only_passes:

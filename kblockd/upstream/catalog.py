@@ -19,6 +19,7 @@ from typing import Final
 import httpx2
 import pydantic
 
+from kblockd.paths import Writers
 from kblockd.upstream.adapter import API_VERSION, Adapter, AdapterContext, AdapterPlugin
 from kblockd.upstream.address_guard import AddressGuard, AddressRefused, Resolver, system_resolver
 from kblockd.upstream.breaker import CircuitBreaker
@@ -144,18 +145,21 @@ async def open_upstreams(
     max_response_bytes: int,
     late_seconds: float = 30.0,
     resolve: Resolver = system_resolver,
+    writers: Writers | None = None,
     clock: Callable[[], float] = time.monotonic,
     elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Upstreams]:
     """Opens every configured upstream and closes them in reverse; raises ``CatalogError``.
 
-    ``elapsed`` counts while the machine sleeps, too: by it a connection is too old to carry another request.
+    ``writers``: who alone may write files of credentials, see ``Credential``. ``elapsed`` counts while the machine
+    sleeps, too: by it a connection is too old to carry another request.
     """
     limits = Limits(max_response_bytes, late_seconds=late_seconds)
     async with AsyncExitStack() as stack:
         found: dict[str, Upstream] = {}
         for name in sorted(configs):
-            upstream, adapter, guard = _open(name, configs[name], plugins, limits, resolve, clock, Kept(elapsed))
+            kept = Kept(elapsed)
+            upstream, adapter, guard = _open(name, configs[name], plugins, limits, resolve, writers, clock, kept)
             stack.callback(guard.close)
             stack.push_async_callback(_close, upstream, adapter)
             found[name] = upstream
@@ -189,6 +193,7 @@ def _open(
     plugins: Mapping[str, AdapterPlugin],
     limits: Limits,
     resolve: Resolver,
+    writers: Writers | None,
     clock: Callable[[], float],
     kept: Kept,
 ) -> tuple[Upstream, Adapter, Guard]:
@@ -212,8 +217,8 @@ def _open(
     def identity(ref: str, other: str) -> GuardedAdapter:
         return GuardedAdapter(
             adapter,
-            credential=Credential(ref),
-            other=Credential(other),
+            credential=Credential(ref, writers),
+            other=Credential(other, writers),
             slots=slots,
             limits=limits,
             observe=breaker.observe,

@@ -115,7 +115,10 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
 
 
 def test_the_steps_to_what_is_not_there_end_where_it_is_missing(tmp_path: Path) -> None:
-    assert steps_to(tmp_path / "absent" / "more")[-1].path == tmp_path
+    steps, whole = steps_to(tmp_path / "absent" / "more")
+    assert (steps[-1].path, whole) == (tmp_path, False)
+    steps, whole = steps_to(tmp_path)
+    assert (steps[-1].path, whole) == (tmp_path, True)
 
 
 def test_an_error_names_the_whole_path(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.paths import Step, Unsafe, Writers, open_path, steps_to
+from kblockd.paths import Step, Unsafe, Writers, open_path
 
 DAEMON, OTHER = 990, 1000
 WRITERS = Writers(frozenset({0, DAEMON}))
@@ -139,4 +139,14 @@ def test_a_link_of_somebody_else_in_a_sticky_folder_is_refused(tmp_path: Path) -
     (tmp_path / "link").symlink_to("file")
     os.lchown(tmp_path / "link", 12_345, 12_345)
     with pytest.raises(Unsafe, match="belongs to uid 12345"):
-        Writers(frozenset({0})).judge(steps_to(tmp_path / "link"))
+        Writers(frozenset({0})).judge_path(tmp_path / "link")
+
+
+def test_what_does_not_exist_yet_is_judged_as_far_as_it_does(tmp_path: Path) -> None:
+    """In /tmp nobody can take it away again; what somebody else makes there first is not ours and is refused."""
+    ours = Writers(frozenset({0, os.geteuid()}))
+    tmp_path.chmod(0o1777)
+    ours.judge_path(tmp_path / "absent")
+    tmp_path.chmod(0o777)
+    with pytest.raises(Unsafe, match="mode 0777"):
+        ours.judge_path(tmp_path / "absent")
