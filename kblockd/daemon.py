@@ -175,6 +175,8 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     watchdog = Watchdog(asyncio.get_running_loop(), configuration.clocks.lease_ttl_seconds)
     stack.callback(watchdog.stop)  # after the upstreams are closed: a plugin may block the loop there, too
     upstreams = await stack.enter_async_context(_upstreams(configuration, clock))
+    for warning in upstreams.check_credentials():
+        _log.warning("%s", warning)
     stack.push_async_callback(engine.close)
     parts = _parts(configuration, store, engine, upstreams, keys, clock, ids, failpoints)
     supervisor = Supervisor(parts, tracing.begin, tracing.finish)

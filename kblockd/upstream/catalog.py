@@ -24,7 +24,7 @@ from kblockd.upstream.adapter import API_VERSION, Adapter, AdapterContext, Adapt
 from kblockd.upstream.address_guard import AddressGuard, AddressRefused, Resolver, system_resolver
 from kblockd.upstream.breaker import CircuitBreaker
 from kblockd.upstream.connection import Kept
-from kblockd.upstream.credentials import Credential
+from kblockd.upstream.credentials import Credential, CredentialFault
 from kblockd.upstream.exchange import Guard, Origin
 from kblockd.upstream.faults import UpstreamFault
 from kblockd.upstream.model import UpstreamConfig
@@ -100,6 +100,23 @@ class Upstreams:
 
     def __getitem__(self, name: str) -> Upstream:
         return self._found[name]
+
+    def check_credentials(self) -> list[str]:
+        """For the start: what cannot be read now, one sentence each. Its calls are refused until it can, since a file
+        may come with the next rotation; the environment of a process does not change any more, so what is wrong with a
+        variable raises ``CatalogError``. Blocks."""
+        found = []
+        for name, upstream in self._found.items():
+            refs = upstream.config.credentials
+            for key, ref, identity in (("write", refs.write, upstream.write), ("read", refs.read, upstream.read)):
+                try:
+                    identity.check_credential()
+                except CredentialFault as fault:
+                    message = f"upstream {name}: credentials.{key}: {fault}"
+                    if ref.startswith("env:"):
+                        raise CatalogError(f"{message}; set it in the daemon's environment and start again") from None
+                    found.append(f"{message}; nothing is sent to this upstream until it is mended")
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)
