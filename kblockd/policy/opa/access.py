@@ -63,7 +63,6 @@ class RemoteAccess:
 
     def endpoint(self) -> Endpoint:
         """Reads the files as they are now; raises ``AccessRefused``. Blocks."""
-        self._check_writers()
         parts = urlsplit(self.url)
         secure = parts.scheme == "https"
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
@@ -78,10 +77,11 @@ class RemoteAccess:
             raise AccessRefused(f"policy.opa.url: {error}") from None
 
     def seen(self) -> tuple[tuple[int, ...], ...]:
-        """Changes when one of the files does. Blocks.
+        """Changes when one of the files does; raises ``AccessRefused`` when somebody else may write one. Blocks.
 
         By the length, too: two writes within a tick of the file system's clock have one time.
         """
+        self._check_writers()
         return tuple(map(_stamp, filter(None, self._files())))
 
     def _check_writers(self) -> None:
