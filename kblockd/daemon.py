@@ -23,7 +23,7 @@ from typing import Any
 from kblockd.admission import Admission, Slots
 from kblockd.allocator import bound_heaps
 from kblockd.approvals.service import Approvals
-from kblockd.config import Configuration, ConfigurationError, load
+from kblockd.config import Account, Configuration, ConfigurationError, load
 from kblockd.credentials import keys_passphrase
 from kblockd.decision_point import Activated, Watch, Watching, open_engine
 from kblockd.domain import rows
@@ -45,6 +45,7 @@ from kblockd.execution.leases import Leases
 from kblockd.execution.parts import Instance, Parts
 from kblockd.execution.retention import InputRetention
 from kblockd.execution.service import Executions
+from kblockd.execution.signing_keys import check_keys
 from kblockd.execution.supervisor import Supervisor
 from kblockd.execution.sweeper import Sweeper
 from kblockd.failpoints import EnvironmentFailpoints
@@ -139,8 +140,14 @@ def _spare_the_collector() -> None:
 
 def load_checked(config: Path) -> Configuration:
     """The configuration with the plugins' settings checked; raises ``ConfigurationError`` or ``CatalogError``."""
-    plugins = _plugins(load(config))
-    return load(config, settings_model=lambda name: plugins[name].settings_model if name in plugins else None)
+    account = Account.of_process()
+    plugins = _plugins(load(config, account=account))
+    # Only now are the plugins known whose settings the upstreams hold.
+    return load(
+        config,
+        settings_model=lambda name: plugins[name].settings_model if name in plugins else None,
+        account=account,
+    )
 
 
 @asynccontextmanager
@@ -167,12 +174,15 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     store = await _open_store(configuration, failpoints, ending)
     stack.push_async_callback(store.close)
     clock.after(await _last_record(store))
+    await check_keys(store, keys)
     activation = Activation(store, clock)
     stack.push_async_callback(_record_stop, activation, store.incarnation)
     await _activate(configuration, activation, store, keys)
     watchdog = Watchdog(asyncio.get_running_loop(), configuration.clocks.lease_ttl_seconds)
     stack.callback(watchdog.stop)  # after the upstreams are closed: a plugin may block the loop there, too
     upstreams = await stack.enter_async_context(_upstreams(configuration, clock))
+    for warning in upstreams.check_credentials():
+        _log.warning("%s", warning)
     stack.push_async_callback(engine.close)
     parts = _parts(configuration, store, engine, upstreams, keys, clock, ids, failpoints)
     stack.push_async_callback(refusals.write_counts, parts)  # after the last call, before the store closes
@@ -276,6 +286,7 @@ def _upstreams(configuration: Configuration, clock: SystemClock) -> AbstractAsyn
         share=configuration.limits.per_principal.upstream_calls,
         # While a call may still answer, no absence is proved: the other half of the reconciliation is for that.
         late_seconds=min(_LATE_SECONDS, configuration.clocks.reconcile_seconds / 2),
+        writers=configuration.writers,
         clock=clock.monotonic,
         elapsed=since_boot,
     )
@@ -317,7 +328,7 @@ def _rpc(
 def _listeners(configuration: Configuration) -> list[Listener]:
     principals = configuration.principals
     found: list[Listener] = [
-        UnixListener(one.path, principals[one.principal], one.mode) for one in configuration.listeners
+        UnixListener(one.path, principals[one.principal], one.mode, one.gid) for one in configuration.listeners
     ]
     if loopback := configuration.insecure_loopback:
         host, _, port = loopback.address.rpartition(":")

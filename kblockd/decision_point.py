@@ -92,8 +92,13 @@ def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[Polic
 
 
 def read(settings: PolicySettings, path: Path | None = None) -> Bundle:
-    """The configured bundle, or another one, verified as the daemon would; raises ``PolicyRefused``. Blocks."""
-    return bundles.read(path or settings.bundle, settings.trust, lambda: dt.datetime.now(dt.UTC))
+    """The configured bundle, or another one, verified as the daemon would; raises ``PolicyRefused``. Blocks.
+
+    Who may write it is asked of the configured one: the other stands wherever somebody works on it.
+    """
+    writers = settings.writers if path is None else None
+    bundle = path or settings.bundle
+    return bundles.read(bundle, settings.trust, lambda: dt.datetime.now(dt.UTC), writers=writers)
 
 
 def draft(settings: PolicySettings, path: Path) -> Bundle:
@@ -187,7 +192,7 @@ def _opa_limits(settings: PolicySettings) -> OpaLimits:
 
 def _reader(settings: PolicySettings, clock: Clock) -> Reader:
     parse = KillableReader(settings.memory_mib)
-    return lambda path: bundles.read(path, settings.trust, clock.now, parse)
+    return lambda path: bundles.read(path, settings.trust, clock.now, parse, settings.writers)
 
 
 def _embedded(settings: PolicySettings, clock: Clock, ids: Ids) -> LoadingEngine:
@@ -216,6 +221,7 @@ def _remote(settings: PolicySettings, opa: RemoteOpa, clock: Clock, ids: Ids) ->
             on_activated=on_activated,
             on_in_force=on_in_force,
             on_refused=on_refused,
+            writers=settings.writers,
         )
 
     return engine, watching

@@ -9,6 +9,7 @@ from pathlib import Path
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits
+from kblockd.paths import Writers
 from kblockd.policy.opa.access import RemoteAccess
 from kblockd.policy.signatures import Trust
 from kblockd.upstream.model import UpstreamConfig
@@ -16,11 +17,13 @@ from kblockd.upstream.model import UpstreamConfig
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A Unix socket to make: absolute path, mode bits, and the id of the principal that it is."""
+    """A Unix socket to make: absolute path, mode bits, the id of the principal that it is, and the gid of the group
+    that may open it, None where the mode lets no group."""
 
     path: Path
     mode: int
     principal: str
+    gid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class PolicySettings:
     """The decision point; ``evaluate_timeout_seconds`` bounds one question, ``memory_mib`` one worker or OPA.
 
     ``opa`` is None for the embedded engine; ``bundle`` is a folder or an archive; ``input_retention_days`` 0 keeps no
-    inputs.
+    inputs. ``writers``: who alone may write the bundle; None where nothing of it comes into force.
     """
 
     opa: SupervisedOpa | RemoteOpa | None
@@ -63,6 +66,7 @@ class PolicySettings:
     workers: int
     memory_mib: int
     input_retention_days: int = 90
+    writers: Writers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,10 @@ class TelemetrySettings:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One checked configuration; paths are absolute. ``warnings`` must be said loudly at every start."""
+    """One checked configuration; paths are absolute. ``warnings`` must be said loudly at every start.
+
+    ``writers``: who alone may write what decides, for what is read again while the daemon runs.
+    """
 
     file: Path
     instance: str
@@ -94,4 +101,5 @@ class Configuration:
     failpoints: bool
     contracts: Mapping[tuple[str, str], ActionContract]
     upstreams: Mapping[str, UpstreamConfig]
+    writers: Writers
     warnings: tuple[str, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,8 @@ Upstreams = Mapping[str, Source[UpstreamConfig]]
 
 
 def principals(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[ConfigurationFault]:
-    """Unique, and no principal can both ask and approve, or both approve and resolve."""
+    """Unique, also to the eye, and no principal can both ask and approve, or both approve and resolve."""
+    yield from _look_alikes(daemon, model)
     seen: set[str] = set()
     for position, principal in enumerate(model.principals):
         at: KeyPath = ("principals", position)
@@ -43,6 +45,20 @@ def principals(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[Config
     for position, name in enumerate(model.telemetry.trust_parent_sampling):
         if name not in seen:
             yield _unknown(daemon, ("telemetry", "trust_parent_sampling", position), name)
+
+
+def _look_alikes(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[ConfigurationFault]:
+    """Ids and owners that are compared as they are written, and read as one by people (LOC-05). Their alphabet leaves
+    only the case to differ by; compatibility forms are folded all the same, should it ever grow."""
+    for name in ("id", "owner"):
+        first: dict[str, tuple[str, int]] = {}
+        for position, principal in enumerate(model.principals):
+            value: str = getattr(principal, name)
+            other, where = first.setdefault(unicodedata.normalize("NFKC", value).casefold(), (value, position))
+            if other != value:
+                place = daemon.document.place(("principals", where, name))
+                message = f"{value!r} differs from {other!r} ({place}) in nothing but its case"
+                yield daemon.document.fault(("principals", position, name), message, "write both alike, or rename one")
 
 
 def listeners(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[ConfigurationFault]:

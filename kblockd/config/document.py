@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -30,6 +30,7 @@ from ruamel.yaml.events import (
 
 from kblockd.config.fault import ConfigurationFault, Place
 from kblockd.domain.contract.fault import Path as KeyPath
+from kblockd.paths import Opened, Step, open_path
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
@@ -46,12 +47,16 @@ _WORDS: Final[dict[str, bool | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The values of one file and where each key (or list element) stands; ``faults`` are those of the YAML itself."""
+    """The values of one file and where each key (or list element) stands; ``faults`` are those of the YAML itself.
+
+    ``steps`` are the folders and links on the way to the file, and the file, as they were when it was read.
+    """
 
     file: Path
     value: Any
     places: dict[KeyPath, Place] = field(repr=False)
     faults: tuple[ConfigurationFault, ...] = ()
+    steps: tuple[Step, ...] = field(default=(), repr=False)
 
     def place(self, path: KeyPath) -> Place:
         """Of the key, or of the nearest mapping above a key that is missing."""
@@ -68,18 +73,27 @@ class _Stop(Exception):
     """The rest of the document cannot be understood."""
 
 
-def read(file: Path) -> Document:
-    """One file; never raises for what is in it or for what the system says: that becomes a fault."""
+def read(file: Path, opening: Callable[[], Opened] | None = None) -> Document:
+    """One file; never raises for what is in it or for what the system says: that becomes a fault.
+
+    ``opening`` opens it where ``open_path`` of its path would not do, as beneath a folder. Blocks.
+    """
     try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise ValueError(f"longer than {MAX_BYTES} bytes")
-        text = data.decode("utf-8")
+        with opening() if opening else open_path(file) as opened:
+            text = _text(opened)
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return _broken(file, Place(file, 1, 1), f"cannot be read: {said}", "check the path, its mode and its encoding")
-    return parse(file, text)
+    return replace(parse(file, text), steps=opened.steps)
+
+
+def _text(opened: Opened) -> str:
+    if not opened.is_file:
+        raise ValueError("not a regular file")
+    data = opened.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"longer than {MAX_BYTES} bytes")
+    return data.decode("utf-8")
 
 
 def parse(file: Path, text: str) -> Document:

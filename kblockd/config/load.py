@@ -7,22 +7,31 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kblockd.config import clocks, crosscheck, opa, sources, verification
+from kblockd.config import clocks, crosscheck, groups, opa, ownership, sources, verification
 from kblockd.config.configuration import Configuration, Listener, Loopback, PolicySettings, TelemetrySettings
 from kblockd.config.fault import ConfigurationError, ConfigurationFault
+from kblockd.config.groups import Account
 from kblockd.config.model import DaemonFile, LimitsSection
 from kblockd.config.sources import SettingsModel, Source, beside
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits, Shares
+from kblockd.paths import Writers
 from kblockd.upstream.model import UpstreamConfig
 
 
-def load(file: Path, *, check_pins: bool = True, settings_model: SettingsModel | None = None) -> Configuration:
+def load(
+    file: Path,
+    *,
+    check_pins: bool = True,
+    settings_model: SettingsModel | None = None,
+    account: Account | None = None,
+) -> Configuration:
     """The configuration in ``file`` and in the folders that it names; raises ``ConfigurationError``.
 
     ``check_pins`` is False only for the command that makes pins. ``settings_model`` answers the settings model of an
-    adapter (or None), so that an upstream's ``settings`` are checked here, with file and line.
+    adapter (or None), so that an upstream's ``settings`` are checked here, with file and line. ``account`` is the
+    daemon's own; None for a command, which may run as somebody else and takes the owner of ``data_dir`` for it.
     """
     daemon = sources.daemon_file(file)
     faults = list(daemon.faults)
@@ -30,15 +39,20 @@ def load(file: Path, *, check_pins: bool = True, settings_model: SettingsModel |
     faults.extend(fault for contract in contracts for fault in contract.faults)
     faults.extend(fault for upstream in upstreams.values() for fault in upstream.faults)
     if daemon.model is not None:
+        account = account or Account.of_data(beside(daemon.file, daemon.model.data_dir))
+        writers = account.writers(daemon.model)
         faults.extend(_between(daemon, daemon.model, contracts, upstreams, check_pins))
+        faults.extend(groups.faults(daemon, daemon.model, account))
+        faults.extend(ownership.faults(daemon, daemon.model, contracts, upstreams.values(), writers))
     if settings_model is not None:
         for upstream in upstreams.values():
             faults.extend(sources.settings_faults(upstream, settings_model))
-    if faults or daemon.model is None:
+    if faults or daemon.model is None or account is None:
         raise ConfigurationError(faults)
     return _configuration(
         daemon.file,
         daemon.model,
+        account,
         {s.model.key: s.model for s in contracts if s.model is not None},
         {name: s.model for name, s in upstreams.items() if s.model is not None},
     )
@@ -79,28 +93,22 @@ def _between(
 def _configuration(
     file: Path,
     model: DaemonFile,
+    account: Account,
     contracts: dict[tuple[str, str], ActionContract],
     upstreams: dict[str, UpstreamConfig],
 ) -> Configuration:
     loopback = model.development.insecure_loopback
     telemetry = model.telemetry
+    writers = account.writers(model)
     return Configuration(
         file=file.absolute(),
         instance=model.instance,
         data_dir=beside(file, model.data_dir),
         origin=model.ledger.origin,
         adapters=model.adapters,
-        policy=PolicySettings(
-            opa=opa.settings(file, model),
-            bundle=beside(file, model.policy.bundle),
-            trust=verification.trust(file, model),
-            evaluate_timeout_seconds=model.policy.evaluate_timeout_seconds,
-            workers=model.policy.workers,
-            memory_mib=model.policy.memory_mib,
-            input_retention_days=model.policy.input_retention_days,
-        ),
+        policy=_policy(file, model, writers),
         principals=MappingProxyType({p.id: Principal(**p.model_dump()) for p in model.principals}),
-        listeners=tuple(Listener(beside(file, e.unix), int(e.mode, 8), e.principal) for e in model.listeners),
+        listeners=_listeners(file, model, account),
         insecure_loopback=Loopback(loopback.address, loopback.principal) if loopback else None,
         clocks=Clocks(**model.clocks.model_dump()),
         limits=_limits(model.limits),
@@ -109,7 +117,29 @@ def _configuration(
         failpoints=model.development.failpoints,
         contracts=MappingProxyType(contracts),
         upstreams=MappingProxyType(upstreams),
-        warnings=tuple(_warnings(model, upstreams)),
+        writers=writers,
+        warnings=(*_warnings(model, upstreams), *groups.warnings(model, account)),
+    )
+
+
+def _policy(file: Path, model: DaemonFile, writers: Writers) -> PolicySettings:
+    return PolicySettings(
+        opa=opa.settings(file, model, writers),
+        bundle=beside(file, model.policy.bundle),
+        trust=verification.trust(file, model),
+        evaluate_timeout_seconds=model.policy.evaluate_timeout_seconds,
+        workers=model.policy.workers,
+        memory_mib=model.policy.memory_mib,
+        input_retention_days=model.policy.input_retention_days,
+        writers=writers,
+    )
+
+
+def _listeners(file: Path, model: DaemonFile, account: Account) -> tuple[Listener, ...]:
+    gids = groups.gids(model, account)
+    return tuple(
+        Listener(beside(file, one.unix), int(one.mode, 8), one.principal, gids.get(position))
+        for position, one in enumerate(model.listeners)
     )
 
 

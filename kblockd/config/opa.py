@@ -13,6 +13,7 @@ from kblockd.config.fault import ConfigurationFault
 from kblockd.config.model import DaemonFile, OpaSection
 from kblockd.config.sources import Source, beside
 from kblockd.domain.contract import Path as KeyPath
+from kblockd.paths import Writers
 from kblockd.policy.opa.access import RemoteAccess, is_loopback
 
 RUN_DIR_BYTES: Final = 60
@@ -44,8 +45,8 @@ def faults(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[Configurat
     yield from _command(daemon, section)
 
 
-def settings(file: Path, model: DaemonFile) -> SupervisedOpa | RemoteOpa | None:
-    """Of a section without faults."""
+def settings(file: Path, model: DaemonFile, writers: Writers) -> SupervisedOpa | RemoteOpa | None:
+    """Of a section without faults; ``writers``: who alone may write the files that are read again later."""
     section = model.policy.opa
     if section is None:
         return None
@@ -53,7 +54,9 @@ def settings(file: Path, model: DaemonFile) -> SupervisedOpa | RemoteOpa | None:
     if section.url is None:
         return SupervisedOpa(command or Path(), beside(file, section.run_dir or ""))
     files = {name: beside(file, path) for name in _FILES if (path := getattr(section, name))}
-    return RemoteOpa(RemoteAccess(section.url, **files), beside(file, section.revisions or ""), command)
+    return RemoteOpa(
+        RemoteAccess(section.url, **files, writers=writers), beside(file, section.revisions or ""), command
+    )
 
 
 def _supervised(daemon: Source[DaemonFile], section: OpaSection) -> Iterator[ConfigurationFault]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -15,6 +17,7 @@ from kblockd.config.fault import ConfigurationFault, Place
 from kblockd.config.model import DaemonFile
 from kblockd.domain.contract import ActionContract, InvalidContract
 from kblockd.domain.contract.parse import parse_model
+from kblockd.paths import open_path
 from kblockd.upstream.model import UpstreamConfig
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -44,18 +47,18 @@ def daemon_file(file: Path) -> Source[DaemonFile]:
 
 def contracts(folder: Path) -> tuple[list[Source[ActionContract]], list[ConfigurationFault]]:
     """Every ``*.yaml`` of the folder, and the faults of the folder itself."""
-    files, faults = _files(folder)
-    return [_source(ActionContract, read(file)) for file in files], faults
+    documents, faults = _documents(folder)
+    return [_source(ActionContract, document) for document in documents], faults
 
 
 def upstreams(folder: Path) -> tuple[list[Source[UpstreamConfig]], list[ConfigurationFault]]:
     """Every ``*.yaml`` of the folder; the name of an upstream is the file's."""
-    files, faults = _files(folder)
-    for file in files:
-        if not _UPSTREAM_NAME.fullmatch(file.stem):
+    documents, faults = _documents(folder)
+    for document in documents:
+        if not _UPSTREAM_NAME.fullmatch(document.file.stem):
             message = "is no name for an upstream"
-            faults.append(ConfigurationFault(Place(file, 1, 1), (), message, "use a-z, 0-9, - and _"))
-    found = [_source(UpstreamConfig, read(file), as_json=True) for file in files]
+            faults.append(ConfigurationFault(Place(document.file, 1, 1), (), message, "use a-z, 0-9, - and _"))
+    found = [_source(UpstreamConfig, document, as_json=True) for document in documents]
     return [_resolved(source) for source in found], faults
 
 
@@ -87,12 +90,19 @@ def _source(model: type[Model], document: Document, *, as_json: bool = False) ->
     return Source(document, None if faults else parsed, tuple(faults))
 
 
-def _files(folder: Path) -> tuple[list[Path], list[ConfigurationFault]]:
+def _documents(folder: Path) -> tuple[list[Document], list[ConfigurationFault]]:
+    """Each file is opened beneath the folder: a link may lead to another place inside it, and nowhere else."""
     try:
-        names = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        with open_path(folder) as top:
+            files, faults = _files(folder, os.listdir(top.descriptor))
+            return [read(file, partial(top.beneath, file.name)) for file in files], faults
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
         return [], [ConfigurationFault(Place(folder, 1, 1), (), message, "correct the path in the configuration")]
+
+
+def _files(folder: Path, listed: list[str]) -> tuple[list[Path], list[ConfigurationFault]]:
+    names = sorted(folder / name for name in listed if not name.startswith("."))
     faults = [
         ConfigurationFault(Place(path, 1, 1), (), "is never read", "name it *.yaml, or move it elsewhere")
         for path in names

@@ -14,7 +14,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kblockd.evidence import keys
 from kblockd.evidence.errors import KeysRefused
@@ -47,6 +47,10 @@ class EffectSecret:
                 "written before effect keys had a secret, `kblockd ledger upgrade` makes it"
             )
         return cls.of(keys.read_private(file, passphrase, uid=uid))
+
+    def record_body(self) -> dict[str, Any]:
+        """The body of its ``key.added``: no range and no key set, because nothing is ever verified with it."""
+        return {"kid": self.key_id, "role": ROLE, "publicKey": self.public_key.hex()}
 
     def tenant(self, name: str) -> bytes:
         """32 bytes: the tenant's own secret."""

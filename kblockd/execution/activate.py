@@ -64,12 +64,14 @@ class Activation:
             await self._record(RecordType.UPSTREAM_ACTIVATED, rows.upstream(name), body)
 
     async def keys(self, ring: KeyRing) -> None:
-        """The active key of each role and its range."""
+        """Each key of the set and its range, and the effect secret by its public half; ``signing_keys`` has found that
+        they may be recorded."""
         for key in ring.keyset.keys:
             ended = key.to_index is not None
             type_ = RecordType.KEY_RETIRED if ended else RecordType.KEY_ADDED
             body = record_body(key, ring.keyset_envelope)
             await self._record(type_, rows.key(key.kid), body, aux=ring.keyset_envelope)
+        await self._record(RecordType.KEY_ADDED, rows.key(ring.effect.key_id), ring.effect.record_body())
 
     async def policy(self, revision: str, engine: str, tests: int, document: bytes, origin: Origin) -> None:
         """Before the engine swaps: what decides, and who signed it, stands before whatever it decides.

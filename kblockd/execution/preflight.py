@@ -1,7 +1,8 @@
 """Stage 5: everything again as configured *now*. Consumes nothing; a refusal leaves the action approved.
 
-Binding, definition and pins, principals (approvers too), breaker, address, credential, the approval's own signature.
-Only a binding that changed after the decision voids the action: what was approved no longer exists (R073 to R082).
+Binding, definition and pins, principals (approvers too), signing key, breaker, address, credential, the approval's own
+signature. Only a binding that changed after the decision voids the action: what was approved no longer exists (R073 to
+R082).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kblockd.execution.action import Action, Run
 from kblockd.execution.decide import check_deadline, check_observed, place_sha256
 from kblockd.execution.describe import DESCRIBE_SECONDS, describe, pin_of
 from kblockd.execution.parts import Parts
+from kblockd.execution.signing_keys import check_sealable
 from kblockd.execution.stages import Stage, stage
 from kblockd.store.protocol import AtVersion, Condition, Row
 from kblockd.telemetry.recorder import Trace
@@ -75,6 +77,7 @@ async def preflight(parts: Parts, run: Run) -> Preflighted:
     conditions = [
         *await _check_binding(parts, action),
         *await _check_principal(parts, action.requester, action.execution_id),
+        *await check_sealable(parts.store, parts.keys, action.execution_id),
     ]
     if parts.principals[action.requester].tenant != action.tenant:
         raise BindingChanged("the tenant of the requester", action.execution_id)

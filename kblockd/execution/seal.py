@@ -26,8 +26,9 @@ from kblockd.execution.journal import Entry, payload
 from kblockd.execution.load import value_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.recover import Ending, Hold
+from kblockd.execution.signing_keys import KeyMismatch, seal_condition
 from kblockd.execution.stages import Stage, stage
-from kblockd.store.protocol import AtVersion, Condition, Payload, Row
+from kblockd.store.protocol import Condition, Payload, Row
 
 RECORDED_FAILURE = "UPSTREAM_FAILED"
 INTERRUPTED = "INTERRUPTED"
@@ -96,16 +97,12 @@ def _body(ending: Ending, signed: Signed, said_sha256: str) -> dict[str, Any]:
 
 
 async def _key_condition(parts: Parts) -> list[Condition]:
-    """The key that signs must be the one that the ledger calls active."""
-    key = rows.active_key("result")
-    found = await parts.store.get(key)
-    if found is None or found[1]["kid"] != parts.keys.result.key_id:
-        raise Unavailable(
-            Reason.INTERNAL,
-            "the result key on disk is not the active one of the ledger",
-            next_step="restore the key folder, then restart the daemon",
-        )
-    return [AtVersion(key, found[0])]
+    """The key that signs must be the one that the ledger calls active; the start and stage 5 asked already."""
+    try:
+        return [await seal_condition(parts.store, parts.keys)]
+    except KeyMismatch as mismatch:
+        step = "restore the key folder, then restart the daemon"
+        raise Unavailable(Reason.INTERNAL, str(mismatch), next_step=step) from None
 
 
 async def _result(parts: Parts, ending: Ending, row: Row, source: str) -> Result:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.records import identifier
+from kblockd.paths import Writers
 from kblockd.policy import documents, files, signatures
 from kblockd.policy.archive import unpack
 from kblockd.policy.documents import Documents, Parse
@@ -81,14 +82,21 @@ class Bundle:
         return json.dumps({"modules": dict(self.modules), "data": dict(self.data), **signed}).encode()
 
 
-def read(path: Path, trust: Trust = UNVERIFIED, now: Now | None = None, parse: Parse = documents.parsed) -> Bundle:
+def read(
+    path: Path,
+    trust: Trust = UNVERIFIED,
+    now: Now | None = None,
+    parse: Parse = documents.parsed,
+    writers: Writers | None = None,
+) -> Bundle:
     """The only way in: a folder of Rego, or an OPA bundle in one ``.tar.gz``, verified as ``trust`` says. Blocks.
 
     ``now`` is what the dates of a signature are compared with; without it a signature that has some is refused.
-    ``parse`` reads the documents, before the signature is believed. Raises ``PolicyRefused`` naming the file.
+    ``parse`` reads the documents, before the signature is believed. ``writers``: who alone may write it, and all that
+    is above it; None for what comes into force nowhere. Raises ``PolicyRefused`` naming the file.
     """
     folder = path.is_dir()
-    found = files.from_folder(path) if folder else unpack(files.regular(path, str(path)), path.name)
+    found = files.from_folder(path, writers) if folder else unpack(files.regular(path, str(path), writers), path.name)
     signed = parse(found) if documents.is_signed(found) else None
     signature = signatures.verify(found, trust, now() if now else None, folder=folder, found=signed)
     for name in found:

@@ -31,11 +31,13 @@ _NOT_ASKED: Final[dict[str, Any]] = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class UnixListener:
-    """A Unix socket and the principal that may open it; ``mode`` such as 0o600."""
+    """A Unix socket and the principal that may open it; ``mode`` such as 0o600, ``gid`` the group it is given to (None:
+    the daemon's own)."""
 
     path: Path
     principal: Principal
     mode: int = 0o600
+    gid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ class RpcServer:
         return _Open(server, f"{host}:{port}", None)
 
     async def _listen_unix(self, server: aio.Server, listener: UnixListener) -> _Open:
-        made = stage(listener.path, listener.mode)
+        made = stage(listener.path, listener.mode, listener.gid)
         try:
             server.add_insecure_port(f"unix:{made.staged}")
             made.publish()

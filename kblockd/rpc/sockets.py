@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kblockd.paths import Unsafe, Writers
+
 MAX_PATH: Final = 107  # bytes in sockaddr_un, without the terminating NUL
 
 
@@ -30,6 +32,7 @@ class PrivateSocket:
 
     path: Path
     mode: int
+    gid: int
     folder: Path
     stale: tuple[int, int] | None = None  # what stands at ``path`` and nobody listens on
     _inode: tuple[int, int] | None = None
@@ -40,9 +43,9 @@ class PrivateSocket:
         return self.folder / "s"
 
     def publish(self) -> None:
-        """Sets the mode, then puts the socket in its place in one step, instead of the stale one that was seen there
-        and of no other: a daemon with another store may have been quicker. Raises ``UnsafeSocket``."""
-        os.chmod(self.staged, self.mode)
+        """Sets group and mode, then puts the socket in its place in one step, instead of the stale one that was seen
+        there and of no other: a daemon with another store may have been quicker. Raises ``UnsafeSocket``."""
+        self._give()
         if self.stale is not None and _inode(self.path) == self.stale:
             os.unlink(self.path)
         try:
@@ -51,6 +54,16 @@ class PrivateSocket:
             raise _taken(self.path) from None
         self._inode = _inode(self.staged)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _give(self) -> None:
+        """The group first: no other group may have the socket's mode for a moment. Always set, because below a folder
+        with a set-group-id bit a new file has the folder's group."""
+        try:
+            os.chown(self.staged, -1, self.gid)
+        except PermissionError:
+            message = f"{self.path}: the daemon's user is not in the group {self.gid}, so cannot give it the socket"
+            raise UnsafeSocket(f"{message}; name the group in SupplementaryGroups= of the unit") from None
+        os.chmod(self.staged, self.mode)
 
     def remove(self) -> None:
         """Removes what was made here, and nothing that another process put in its place. Idempotent."""
@@ -62,8 +75,8 @@ class PrivateSocket:
         self._inode = None
 
 
-def stage(path: Path, mode: int) -> PrivateSocket:
-    """Checks the place and makes the private folder; raises ``UnsafeSocket``.
+def stage(path: Path, mode: int, gid: int | None = None) -> PrivateSocket:
+    """Checks the place and makes the private folder; raises ``UnsafeSocket``. ``gid`` None is this process's own group.
 
     Call it only while the store's lock is held: a socket that nobody listens on is taken for stale.
     """
@@ -71,7 +84,7 @@ def stage(path: Path, mode: int) -> PrivateSocket:
     _check_folders(path.parent)
     stale = _check_vacant(path)
     folder = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
-    made = PrivateSocket(path, mode, folder, stale)
+    made = PrivateSocket(path, mode, os.getegid() if gid is None else gid, folder, stale)
     if len(os.fsencode(made.staged)) > MAX_PATH:
         made.remove()
         raise UnsafeSocket(f"{path}: the folder's path is too long for a Unix socket; use a shorter one")
@@ -90,20 +103,17 @@ def _check_path(path: Path, mode: int) -> None:
 def _check_folders(parent: Path) -> None:
     """The folder, and each above it: whoever may rename one of them could put a socket of his own in place."""
     try:
-        real = parent.resolve(strict=True)
+        status = parent.stat()
     except OSError as error:
         raise UnsafeSocket(f"{parent}: {error.strerror}; make it first: install -d -m 0700 {parent}") from None
-    for folder in (real, *real.parents):
-        status = os.stat(folder)
-        if not stat.S_ISDIR(status.st_mode):
-            raise UnsafeSocket(f"{folder}: is not a folder")
-        if status.st_uid not in (0, os.geteuid()):
-            raise UnsafeSocket(f"{folder}: belongs to uid {status.st_uid}; chown it to the daemon's user or to root")
-        sticky = folder != real and status.st_mode & stat.S_ISVTX
-        if status.st_mode & 0o022 and not sticky:
-            raise UnsafeSocket(
-                f"{folder}: others may write to it (mode {stat.S_IMODE(status.st_mode):04o}); chmod go-w {folder}"
-            )
+    if not stat.S_ISDIR(status.st_mode):
+        raise UnsafeSocket(f"{parent}: is not a folder")
+    try:
+        Writers(frozenset({0, os.geteuid()}), read_only_passes=False).judge_path(parent)
+    except Unsafe as unsafe:
+        raise UnsafeSocket(str(unsafe)) from None
+    except OSError as error:
+        raise UnsafeSocket(f"{error.filename or parent}: {error.strerror}") from None
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -21,11 +21,12 @@ import httpx2
 import pydantic
 
 from kblockd.admission import Slots
+from kblockd.paths import Writers
 from kblockd.upstream.adapter import API_VERSION, Adapter, AdapterContext, AdapterPlugin
 from kblockd.upstream.address_guard import AddressGuard, AddressRefused, Resolver, system_resolver
 from kblockd.upstream.breaker import CircuitBreaker
 from kblockd.upstream.connection import Kept
-from kblockd.upstream.credentials import Credential
+from kblockd.upstream.credentials import Credential, CredentialFault
 from kblockd.upstream.exchange import Guard, Origin
 from kblockd.upstream.faults import UpstreamFault
 from kblockd.upstream.model import UpstreamConfig
@@ -103,6 +104,23 @@ class Upstreams:
     def __getitem__(self, name: str) -> Upstream:
         return self._found[name]
 
+    def check_credentials(self) -> list[str]:
+        """For the start: what cannot be read now, one sentence each. Its calls are refused until it can, since a file
+        may come with the next rotation; the environment of a process does not change any more, so what is wrong with a
+        variable raises ``CatalogError``. Blocks."""
+        found = []
+        for name, upstream in self._found.items():
+            refs = upstream.config.credentials
+            for key, ref, identity in (("write", refs.write, upstream.write), ("read", refs.read, upstream.read)):
+                try:
+                    identity.check_credential()
+                except CredentialFault as fault:
+                    message = f"upstream {name}: credentials.{key}: {fault}"
+                    if ref.startswith("env:"):
+                        raise CatalogError(f"{message}; set it in the daemon's environment and start again") from None
+                    found.append(f"{message}; nothing is sent to this upstream until it is mended")
+        return found
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)
 
@@ -148,19 +166,22 @@ async def open_upstreams(
     share: int = NO_SHARE,
     late_seconds: float = 30.0,
     resolve: Resolver = system_resolver,
+    writers: Writers | None = None,
     clock: Callable[[], float] = time.monotonic,
     elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Upstreams]:
     """Opens every configured upstream and closes them in reverse; raises ``CatalogError``.
 
-    ``share``: calls that one principal may have under way at one upstream.
-    ``elapsed`` counts while the machine sleeps, too: by it a connection is too old to carry another request.
+    ``share``: calls that one principal may have under way at one upstream. ``writers``: who alone may write files of
+    credentials, see ``Credential``. ``elapsed`` counts while the machine sleeps, too: by it a connection is too old to
+    carry another request.
     """
     limits = Limits(max_response_bytes, late_seconds=late_seconds)
     async with AsyncExitStack() as stack:
         found: dict[str, Upstream] = {}
         for name in sorted(configs):
-            upstream, adapter, guard = _open(name, configs[name], plugins, limits, share, resolve, clock, Kept(elapsed))
+            kept = Kept(elapsed)
+            upstream, adapter, guard = _open(name, configs[name], plugins, limits, share, resolve, writers, clock, kept)
             stack.callback(guard.close)
             stack.push_async_callback(_close, upstream, adapter)
             found[name] = upstream
@@ -195,6 +216,7 @@ def _open(
     limits: Limits,
     share: int,
     resolve: Resolver,
+    writers: Writers | None,
     clock: Callable[[], float],
     kept: Kept,
 ) -> tuple[Upstream, Adapter, Guard]:
@@ -218,8 +240,8 @@ def _open(
     def identity(ref: str, other: str) -> GuardedAdapter:
         return GuardedAdapter(
             adapter,
-            credential=Credential(ref),
-            other=Credential(other),
+            credential=Credential(ref, writers),
+            other=Credential(other, writers),
             slots=slots,
             limits=limits,
             observe=breaker.observe,

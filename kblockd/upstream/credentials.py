@@ -1,17 +1,19 @@
 """Authorization values, read just before use and dropped after it; never in a repr, a log, an error or the ledger.
 
-A file is trusted only when nobody but its owner can read it. Source: R624, R631, R632, R640.
+A file is trusted only when nobody but its owner can read it, its owner is root or the daemon's user, and nobody else
+may write a folder above it. Source: R624, R631, R632, R640; case LOC-02.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from kblockd.paths import Unsafe, Writers, open_path
 from kblockd.upstream.faults import UpstreamFault
 
 _MAX_BYTES: Final = 8192
@@ -26,9 +28,13 @@ class CredentialFault(UpstreamFault):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A reference, ``none``, ``file:PATH`` or ``env:NAME``; the value is never kept."""
+    """A reference, ``none``, ``file:PATH`` or ``env:NAME``; the value is never kept.
+
+    ``writers``: who alone may own the file and write the folders above it, None: root and this process's user.
+    """
 
     ref: str
+    writers: Writers | None = None
 
     def read(self, environment: Mapping[str, str] = os.environ) -> bytes | None:
         """The Authorization value now, or None; raises ``CredentialFault``."""
@@ -36,7 +42,7 @@ class Credential:
         if kind == "none":
             return None
         if kind == "file":
-            value = _from_file(where)
+            value = _from_file(Path(where), self.writers or Writers(frozenset({0, os.geteuid()})))
         elif where in environment:
             value = os.fsencode(environment[where])
         else:
@@ -44,24 +50,20 @@ class Credential:
         return _checked(self.ref, value)
 
 
-def _from_file(path: str) -> bytes:
+def _from_file(path: Path, writers: Writers) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open_path(path) as file:
+            if not file.is_file:
+                raise CredentialFault("CREDENTIAL_UNREADABLE", f"{path}: not a regular file")
+            if file.mode & 0o077:
+                what = f"{path}: group or others may read it; chmod 600 and replace the credential"
+                raise CredentialFault("CREDENTIAL_UNREADABLE", what)
+            writers.judge(file.steps)
+            value = file.read(_MAX_BYTES + 3)
     except OSError as error:
         raise CredentialFault("CREDENTIAL_UNREADABLE", f"{path}: {error.strerror}") from None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise CredentialFault("CREDENTIAL_UNREADABLE", f"{path}: not a regular file")
-        if status.st_mode & 0o077:
-            raise CredentialFault(
-                "CREDENTIAL_UNREADABLE", f"{path}: group or others may read it; chmod 600 and replace the credential"
-            )
-        value = os.read(descriptor, _MAX_BYTES + 3)
-    except OSError as error:
-        raise CredentialFault("CREDENTIAL_UNREADABLE", f"{path}: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
+    except Unsafe as unsafe:
+        raise CredentialFault("CREDENTIAL_UNREADABLE", f"{unsafe}, and replace the credential") from None
     return value.removesuffix(b"\n").removesuffix(b"\r")
 
 

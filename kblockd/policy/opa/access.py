@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from kblockd.paths import Unsafe, Writers
+
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 
 
@@ -49,13 +51,15 @@ class AccessRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """``url`` is scheme, host and port; files are None where they do not apply."""
+    """``url`` is scheme, host and port; files are None where they do not apply. ``writers``: who alone may write them
+    and the folders above them; None where that was not asked."""
 
     url: str
     token_file: Path | None = None
     ca_file: Path | None = None
     client_cert_file: Path | None = None
     client_key_file: Path | None = None
+    writers: Writers | None = None
 
     def endpoint(self) -> Endpoint:
         """Reads the files as they are now; raises ``AccessRefused``. Blocks."""
@@ -73,11 +77,22 @@ class RemoteAccess:
             raise AccessRefused(f"policy.opa.url: {error}") from None
 
     def seen(self) -> tuple[tuple[int, ...], ...]:
-        """Changes when one of the files does. Blocks.
+        """Changes when one of the files does; raises ``AccessRefused`` when somebody else may write one. Blocks.
 
         By the length, too: two writes within a tick of the file system's clock have one time.
         """
+        self._check_writers()
         return tuple(map(_stamp, filter(None, self._files())))
+
+    def _check_writers(self) -> None:
+        for file in filter(None, self._files()):
+            try:
+                if self.writers is not None:
+                    self.writers.judge_path(file)
+            except Unsafe as unsafe:
+                raise AccessRefused(str(unsafe)) from None
+            except OSError as error:
+                raise AccessRefused(f"{file}: cannot be read ({error.strerror})") from None
 
     def _files(self) -> tuple[Path | None, ...]:
         return self.token_file, self.ca_file, self.client_cert_file, self.client_key_file

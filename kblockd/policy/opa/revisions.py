@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from kblockd.paths import Unsafe, Writers, open_path
 from kblockd.policy.bundle import Bundle, Origin
 
 MAX_BYTES: Final = 1 << 20
@@ -42,13 +43,18 @@ class Passed:
         return json.dumps({"revision": self.revision, "tests": self.tests, "at": self.at, **origin}).encode()
 
 
-def read(file: Path) -> Mapping[str, Passed]:
-    """By revision; raises ``RevisionsUnreadable``. Blocks."""
+def read(file: Path, writers: Writers | None = None) -> Mapping[str, Passed]:
+    """By revision; ``writers``: who alone may write it. Raises ``RevisionsUnreadable``. Blocks."""
     try:
-        text = file.read_bytes()
+        with open_path(file) as opened:
+            if writers is not None:
+                writers.judge(opened.steps)
+            text = opened.read(MAX_BYTES + 1)
     except OSError as error:
         message = f"{file}: cannot be read ({error.strerror}); run `kblockd policy check`"
         raise RevisionsUnreadable(message) from None
+    except Unsafe as unsafe:
+        raise RevisionsUnreadable(f"{file}: {unsafe}") from None
     if len(text) > MAX_BYTES:
         raise RevisionsUnreadable(f"{file}: more than {MAX_BYTES} bytes; take the lines of old revisions out")
     found = {}

@@ -14,6 +14,7 @@ from typing import Final
 
 from kblockd.domain.clock import Clock
 from kblockd.domain.errors import Reason
+from kblockd.paths import Writers
 from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.faults import Fault, PolicyRefused
 from kblockd.policy.opa import replies, revisions
@@ -43,9 +44,11 @@ class RemoteWatch:
         on_activated: OnActivated,
         on_in_force: OnActivated,
         on_refused: OnRefused,
+        writers: Writers | None = None,
     ) -> None:
         self._engine = engine
         self._file = file
+        self._writers = writers
         self._clock = clock
         self._interval = interval_seconds
         self._on_activated = on_activated
@@ -104,7 +107,7 @@ class RemoteWatch:
     async def _passed(self) -> Mapping[str, Passed]:
         """What the file says now. One that cannot be read passes nothing: it may be how a revision was retired."""
         try:
-            return await asyncio.to_thread(revisions.read, self._file)
+            return await asyncio.to_thread(revisions.read, self._file, self._writers)
         except RevisionsUnreadable as error:
             self._engine.withdraw("")
             message, _, step = str(error).removeprefix(f"{self._file}: ").partition("; ")

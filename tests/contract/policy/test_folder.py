@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kblockd.paths import Writers
 from kblockd.policy.bundle import Bundle, read
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.files import from_folder
@@ -223,10 +224,44 @@ def test_a_folder_that_cannot_be_read_takes_no_rules_away(
     look = os.scandir
 
     def scandir(path: Any = ".") -> Any:
-        if os.fspath(path).endswith("strict"):
+        if os.readlink(f"/proc/self/fd/{path}").endswith("strict"):
             raise OSError(error, os.strerror(error), path)
         return look(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(PolicyRefused, match="cannot be read"):
         from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", [".", "decision.rego"])
+async def test_loc_02_a_reload_refuses_what_others_may_write_and_says_so_once(
+    kind: Kind, tmp_path: Path, name: str
+) -> None:
+    """The revision in force stays; once the mode is mended the change comes into force by itself."""
+    writers = Writers(frozenset({0, os.geteuid()}))
+    it = Watched(write(tmp_path / "policy", files()), kind, lambda path: read(path, writers=writers))
+    assert await it.watch.reload()
+    async with it.running():
+        old = it.engine.status().revision
+        write(it.path, CHANGED)
+        (it.path / name).chmod(0o777)
+        for _ in range(4):
+            await it.clock.tick()
+        assert [str(refused).split("; ")[1] for refused in it.refused] == [f"chmod go-w {it.path / name}"]
+        assert it.engine.status().revision == old
+        assert "others may write to it (mode 0777" in it.engine.status().last_error
+        (it.path / name).chmod(0o755)
+        await it.settles()
+        assert it.engine.status().revision == Bundle.of(CHANGED).revision
+
+
+async def test_loc_01_a_reload_refuses_a_link_that_leads_out_of_the_folder(watched: Watched, tmp_path: Path) -> None:
+    """What the rules would see is a private key."""
+    old = watched.engine.status().revision
+    (tmp_path / "result.pem").write_text("secret: key\n")
+    (watched.path / "k").mkdir()
+    (watched.path / "k" / "data.yaml").symlink_to("../../result.pem")
+    await watched.settles()
+    ((fault,),) = [refused.faults for refused in watched.refused]
+    assert (fault.file, fault.message) == ("k/data.yaml", "a link that leads out of the folder")
+    assert watched.engine.status().revision == old

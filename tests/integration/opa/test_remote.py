@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from kblockd.domain.errors import Reason
+from kblockd.paths import Writers
 from kblockd.policy.bundle import Bundle
 from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.entrypoints import DECISION
+from kblockd.policy.opa import revisions
 from kblockd.policy.opa.access import AccessRefused, RemoteAccess
 from kblockd.policy.opa.remote import RemoteEngine
+from kblockd.policy.opa.revisions import Passed, RevisionsUnreadable
 from tests.contract.policy.remote import Server, Watched, put
 from tests.contract.policy.support import (
     ALLOW,
@@ -374,6 +377,32 @@ def test_broken_files_of_the_access_are_named_and_not_quoted(tmp_path: Path, fil
         access.endpoint()
     assert str(tmp_path) in str(raised.value)
     assert "words" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [".", "token", "revisions.jsonl"])
+async def test_loc_02_each_look_refuses_what_others_may_write(tmp_path: Path, name: str) -> None:
+    """The token is what OPA knows the daemon by, and the notes say what it may serve. Mended, all goes on by itself."""
+    (tmp_path / "token").write_text("hunter2")
+    writers = Writers(frozenset({0, os.geteuid()}))
+    revision = "1" * 64
+    async with stub(http(ANSWER)) as server:
+        engine = RemoteEngine(
+            RemoteAccess(server.url, tmp_path / "token", writers=writers), 20.0, RealClock(), CountingIds()
+        )
+        notes = tmp_path / "revisions.jsonl"
+        notes.write_bytes(Passed(revision, 1, "2026-12-01T00:00:00Z").to_json())
+
+        async def look() -> None:
+            assert set(revisions.read(notes, writers)) == {revision}
+            await engine.connect()
+
+        for _ in range(2):  # before the first look, and again when all was well before
+            (tmp_path / name).chmod(0o777)
+            with pytest.raises((AccessRefused, RevisionsUnreadable), match=f"others may write .*chmod go-w {tmp_path}"):
+                await look()
+            (tmp_path / name).chmod(0o700)
+            await look()
+        await engine.close()
 
 
 def test_token_never_goes_over_plain_http() -> None:

@@ -362,3 +362,34 @@ def test_the_shipped_files_load() -> None:
     assert load(SHIPPED / DAEMON, check_pins=False).warnings == ()
     with pytest.raises(ConfigurationError, match="kblockd upstream pin payments"):
         load(SHIPPED / DAEMON)
+
+
+# ---- LOC-05: owners that look alike
+
+
+@pytest.mark.parametrize("key", ["id", "owner"])
+@pytest.mark.parametrize(
+    "text",
+    ["team:b\u043et", "team:\u200bbot", "te\u0301am:bot", "t\u00e9am:bot", "\uff54eam:bot", "team bot", "team:bot\n"],
+    ids=["cyrillic", "zero width", "NFD", "NFC", "full width", "blank", "line end"],
+)
+def test_loc_05_ids_and_owners_have_one_alphabet(folder: Any, change: Any, key: str, text: str) -> None:
+    change(DAEMON, f"principals.0.{key}", text)
+    assert "must match" in told(folder, DAEMON, f"principals[0].{key}")
+
+
+@pytest.mark.parametrize("key", ["id", "owner"])
+def test_loc_05_what_differs_by_its_case_alone_refuses_the_start(folder: Any, change: Any, key: str) -> None:
+    """It would be two owners to separation of duties, and one to whoever reads it."""
+    change(DAEMON, f"principals.0.{key}", "Team:Bot")
+    change(DAEMON, f"principals.1.{key}", "team:bot")
+    said = told(folder, DAEMON, f"principals[1].{key}")
+    assert "'team:bot' differs from 'Team:Bot' (" in said
+    assert "in nothing but its case; write both alike, or rename one" in said
+    change(DAEMON, f"principals.1.{key}", "Team:Bot2")
+    assert f"principals[1].{key}" not in {fault.key for fault in folder.faults()} if key == "id" else folder.load()
+
+
+def test_principals_may_share_an_owner(folder: Any, change: Any) -> None:
+    change(DAEMON, "principals.1.owner", "team:support-bot")
+    folder.load()

@@ -162,8 +162,8 @@ async def test_a_start_that_is_too_late_for_its_socket_leaves_nothing_behind(
     """Neither the listeners that were opened before nor the folder in which it was bound."""
     path, others = folder / "lead.sock", list[socket.socket]()
 
-    def overtaken(place: Path, mode: int) -> PrivateSocket:
-        made = stage(place, mode)
+    def overtaken(place: Path, mode: int, gid: int | None) -> PrivateSocket:
+        made = stage(place, mode, gid)
         if place == path:
             others.append(bind(path))
         return made
