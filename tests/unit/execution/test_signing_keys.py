@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kblockd.domain import rows
 from kblockd.domain.errors import FailedPrecondition
 from kblockd.domain.fold import fold
 from kblockd.evidence import dsse, keys
 from kblockd.evidence.ceremony import add_key, init_keys, retire
+from kblockd.evidence.effect_secret import EFFECT_FILE
 from kblockd.evidence.errors import KeysRefused
 from kblockd.evidence.jwks import KeySet, Role
 from kblockd.evidence.keyring import KEYSET_FILE, KeyRing
@@ -183,3 +185,19 @@ async def test_loc_04_stage_5_asks_again_and_consumes_nothing(place: Place, tmp_
 def _sign(place: Place, keyset: KeySet) -> None:
     root = keys.read_private(place.root, None, uid=place.root.stat().st_uid)
     keys.replace(place.keys / KEYSET_FILE, dsse.sign(dsse.JWKS_TYPE, keyset.payload(), root))
+
+
+async def test_evi_15_another_effect_secret_refuses_the_start(place: Place) -> None:
+    """EVI-15, LOC-04: with both ids; the ledger never learns more of it than its public half."""
+    ring = place.ring()
+    other = keys.private_pem(Ed25519PrivateKey.generate(), None)
+    keys.replace(place.keys / EFFECT_FILE, other)
+    message = await place.refused()
+    assert ring.effect.key_id in message
+    assert place.ring().effect.key_id in message
+    keys.replace(place.keys / EFFECT_FILE, keys.private_pem(_private(ring.effect.seed), None))
+    assert (await place.start()).effect == ring.effect
+
+
+def _private(seed: bytes) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(seed)
