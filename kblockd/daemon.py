@@ -251,6 +251,7 @@ def _parts(
         limits=configuration.limits,
         instance=Instance(configuration.instance, version("kblockd"), boot_id(), configuration.origin),
         capacity=Capacity(configuration.limits, store.free_bytes, clock.monotonic),
+        floors=configuration.policy.floors,
         unpinned_tools=configuration.unpinned_tools,
         keep_inputs=configuration.policy.input_retention_days > 0,
     )

@@ -15,6 +15,7 @@ from kblockd.config.sources import SettingsModel, Source, beside
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits
+from kblockd.policy.floor import Floor
 from kblockd.upstream.model import UpstreamConfig
 
 
@@ -98,6 +99,8 @@ def _configuration(
             workers=model.policy.workers,
             memory_mib=model.policy.memory_mib,
             input_retention_days=model.policy.input_retention_days,
+            require_tests=model.policy.require_tests,
+            floors=MappingProxyType({tier: Floor(one.count, one.roles) for tier, one in model.approval_floor}),
         ),
         principals=MappingProxyType({p.id: Principal(**p.model_dump()) for p in model.principals}),
         listeners=tuple(Listener(beside(file, e.unix), int(e.mode, 8), e.principal) for e in model.listeners),
@@ -127,6 +130,8 @@ def _warnings(model: DaemonFile, upstreams: dict[str, UpstreamConfig]) -> Iterat
         yield "development.failpoints: KBLOCKD_FAILPOINT can kill, fail or stall this daemon"
     if model.policy.verification and model.policy.verification.allow_unsigned:
         yield "policy.verification.allow_unsigned: whoever can write the policy bundle decides, without a signature"
+    if not model.policy.require_tests:
+        yield "policy.require_tests: a policy that nobody has tested may come into force"
     for name, upstream in sorted(upstreams.items()):
         for network in upstream.allow_addresses:
             if network.prefixlen == 0:

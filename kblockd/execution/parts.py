@@ -18,6 +18,7 @@ from kblockd.execution.late import LateOutcomes
 from kblockd.execution.leases import Leases
 from kblockd.ledger.ledger import Ledger
 from kblockd.policy.engine import PolicyEngine
+from kblockd.policy.floor import Floors
 from kblockd.store.protocol import Store
 from kblockd.upstream.catalog import Upstreams
 
@@ -53,5 +54,6 @@ class Parts:
     limits: Limits
     instance: Instance
     capacity: Capacity
+    floors: Floors  # what approvals an action takes at least, by risk tier
     unpinned_tools: bool = False
     keep_inputs: bool = True  # of policy questions, beside their records

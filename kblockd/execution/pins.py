@@ -6,13 +6,18 @@ Source: interfaces.md section 1; R030 to R039.
 from __future__ import annotations
 
 import dataclasses
+import re
+from typing import Final
 
+from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import FailedPrecondition, Reason
 from kblockd.domain.principal import Principal
 from kblockd.execution.action import Action
 from kblockd.store.protocol import Row
+
+_VERSION: Final = re.compile(r"sha256:[0-9a-f]{64}|[vW/]{0,2}\"?[0-9A-Fa-f.:+TZ-]{1,64}\"?")
 
 
 def check_identity(envelope: Envelope, caller: Principal) -> None:
@@ -48,6 +53,28 @@ def check_approval(envelope: Envelope, approval: Row | None) -> None:
     if envelope.approval_expires_at is not None:
         expires = approval["not_after"] if approval else ""
         _pin("envelope.approval_expires_at", rfc3339(envelope.approval_expires_at), expires)
+
+
+def check_version(named: str, now: str, execution_id: str = "") -> None:
+    """The target's version as the caller names it ("": unchecked) against the one that was just read."""
+    if named and named != now:
+        raise FailedPrecondition(
+            Reason.PIN_MISMATCH,
+            f"envelope.target.version is {named!r}, but the target is at {version_words(now)} now. "
+            f"Nothing was executed or consumed{'; the action stays approved' if execution_id else ''}.",
+            next_step="read the target again and plan the action anew",
+            execution_id=execution_id,
+        )
+
+
+def version_words(version: str) -> str:
+    """An upstream's version as a caller may read it: a number, a date or a hexadecimal tag as it is, of any other text
+    the digest. An upstream's words reach a caller only through the contract's ``reveal``."""
+    if not version:
+        return "no version"
+    if _VERSION.fullmatch(version):
+        return repr(version)
+    return f"a version with the digest sha256:{sha256_hex(version.encode('utf-8', 'surrogatepass'))[:16]}"
 
 
 def repeated(envelope: Envelope, action: Action) -> Action:

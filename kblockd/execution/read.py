@@ -50,7 +50,7 @@ async def read(parts: Parts, leased: Leased) -> Snapshot:
             next_step="repeat the identical call when the upstream answers",
             execution_id=action.execution_id,
         )
-    version = _version(wanted.version, outcome.output) if wanted.version else ""
+    version = version_at(wanted.version, outcome.output) if wanted.version else ""
     return Snapshot(leased, outcome.output, version)
 
 
@@ -78,7 +78,8 @@ async def read_tool(
         return await parts.upstreams[upstream].read.read(call)
 
 
-def _version(at: str, output: Any) -> str:
+def version_at(at: str, output: Any) -> str:
+    """The version in an answer as text, "" where the pointer meets none."""
     try:
         value = pointer.get(output, at)
     except pointer.PointerMissing:

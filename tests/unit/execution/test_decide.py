@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kblockd.domain.contract import parse
-from kblockd.execution.decide import _effect
 from kblockd.policy.entrypoints import Effect, PolicyReason
+from kblockd.policy.floor import ruled
 from tests.harness import refund_contract
 
 WHY = (PolicyReason("LOW_RISK", "low risk"),)
@@ -23,8 +22,8 @@ FINAL: dict[str, dict[str, Any]] = {
 
 def settled(change: dict[str, Any], effect: Effect) -> Effect:
     """The effect that is followed under a contract with this change."""
-    admitted: Any = SimpleNamespace(contract=parse(refund_contract(change)))
-    return _effect(admitted, effect)
+    contract = parse(refund_contract(change))
+    return ruled(effect, "high", {}, past_return=contract.requires_approval).stands
 
 
 @pytest.mark.parametrize("change", FINAL.values(), ids=FINAL)
