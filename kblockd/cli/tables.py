@@ -27,10 +27,10 @@ _NEXT: Final = {
     CallStatus.IN_PROGRESS: "repeat the identical command with the same --key, or kblockctl watch",
     CallStatus.HELD: "an operator looks at the upstream, then kblockctl resolve",
 }
-_LISTED: Final = Line(Text("execution  status  state / result  code  approval", style="dim"))
-_ASKED: Final = Line(Text("approval  state  risk  until / requester: summary", style="dim"))
+_BELOW: Final = 4  # blanks before what belongs to the line above
+_LISTED: Final = Line(Text("execution  status  state / result  code  approval", style="dim"), _BELOW)
+_ASKED: Final = Line(Text("approval  state  risk  until / requester: summary", style="dim"), _BELOW)
 _NONE: Final = Line(Text("none"))
-_BELOW: Final = 4
 
 
 def outcome(answer: Answer) -> Fields:
