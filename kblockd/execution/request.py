@@ -2,9 +2,8 @@
 
 One read, and only once policy (and the approval floor) ask for an approval that the agent may still have: a call that
 is denied reads nothing. The version is shown, covered by presented_sha256, kept on the approval, and compared at stage
-8 where the contract sets ``preflight.require_current_resource_version`` (APV-05). Under such a contract a version that
-cannot be read refuses the request: nobody is asked for an approval that could never be used. Without it the approver
-sees why there is none.
+8 (APV-05). A contract that declares ``reads.snapshot.version`` demands a current version (``contract.checks``), so one
+that cannot be read refuses the request: nobody is asked for an approval that could never be used.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ async def target_version(parts: Parts, action: Action, trace: Trace) -> Version:
 
     Raises ``ResourceExhausted`` for an agent with too many open approvals, before anything is read; ``Unavailable`` or
     ``FailedPrecondition`` for a version that the contract demands and that cannot be read, or that the caller names
-    otherwise: nobody is asked about an action that is refused at stage 8.
+    otherwise: nobody is asked about an action that stage 8 would refuse.
     """
     from kblockd.execution.read import read_tool, version_at  # stage 7's module stands on stage 5's, that on stage 3's
 
@@ -45,18 +44,13 @@ async def target_version(parts: Parts, action: Action, trace: Trace) -> Version:
     document = {"args": action.args, "execution_id": action.execution_id}
     arguments = resolve(wanted.arguments, document)
     outcome = await read_tool(parts, action.upstream, wanted.tool, arguments, trace, timeout_seconds=READ_SECONDS)
-    demanded = action.contract.preflight.require_current_resource_version
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
-        code = outcome.code or outcome.sent.value
-        if demanded:
-            raise _unread(code)
-        return Version(note=f"not read ({code})")
+        raise _unread(outcome.code or outcome.sent.value)
     found = version_at(wanted.version, outcome.output)
-    if not found and demanded:
+    if not found:
         raise _unnamed()
-    if found:
-        pins.check_version(action.envelope["target"]["version"], found)
-    return Version(identifier(found)) if found else Version(note="the answer of the read names none")
+    pins.check_version(action.envelope["target"]["version"], found)
+    return Version(identifier(found))
 
 
 def pending_limit(parts: Parts) -> ResourceExhausted:
