@@ -116,7 +116,8 @@ def _place(parts: _Parts) -> str:
     """Parts as ``arguments/rows/0``, each cut to what can be shown, so that a long key costs nothing."""
     *parents, last = (str(part)[:MAX_QUOTED] for part in parts)
     separator = "" if last == _KEY else "/" if parents else ""
-    return escape(f"{'/'.join(parents)}{separator}{last}")[:MAX_QUOTED]
+    where = "/".join(parents) + separator + last
+    return visible_blanks(escape(where)[:MAX_QUOTED])
 
 
 def _texts(value: Any, at: _Parts) -> Iterator[tuple[_Parts, str]]:

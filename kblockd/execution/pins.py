@@ -36,7 +36,8 @@ def check_binding(envelope: Envelope, *, upstream: str, tool: str) -> None:
 
 def check_description(envelope: Envelope, *, server_version: str, definition_sha256: str) -> None:
     """What the upstream said of itself just now."""
-    _pin("envelope.binding.server_version", envelope.binding.server_version, server_version)
+    given = envelope.binding.server_version
+    _pin("envelope.binding.server_version", given, server_version, version_words(server_version))
     _pin("envelope.binding.definition_sha256", envelope.binding.definition_sha256, definition_sha256)
 
 
@@ -92,10 +93,11 @@ def repeated(envelope: Envelope, action: Action) -> Action:
     return dataclasses.replace(action, envelope=document)
 
 
-def _pin(field: str, given: str, now: str) -> None:
+def _pin(field: str, given: str, now: str, words: str = "") -> None:
+    """``words`` is ``now`` as a caller may read it, where an upstream chose it."""
     if given and given != now:
         raise FailedPrecondition(
             Reason.PIN_MISMATCH,
-            f"{field} is {given!r}, but the daemon has {now!r} now. Nothing was executed or consumed.",
+            f"{field} is {given!r}, but the daemon has {words or repr(now)} now. Nothing was executed or consumed.",
             next_step=f"leave {field} out, or plan the action again with the current value",
         )
