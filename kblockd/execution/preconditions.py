@@ -22,7 +22,7 @@ from kblockd.execution.stages import Stage, stage
 from kblockd.execution.void import ApprovalInsufficient, TargetMoved
 from kblockd.policy import entrypoints
 from kblockd.policy.entrypoints import Effect, Preconditions
-from kblockd.policy.floor import Approver, met
+from kblockd.policy.floor import Approver, covered, met
 from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 
@@ -89,7 +89,7 @@ def _check_floor(parts: Parts, action: Action, approval: Row | None) -> None:
     if floor is None or floor.count == 0:
         return
     demand = Effect("require_approval", floor.count, (), "", (), floor.roles)
-    if not met(demand, _approvers(parts, approval)):
+    if not _enough(parts, demand, approval):
         raise ApprovalInsufficient(
             f"the approval floor of risk tier {action.contract.action.risk_tier} asks for {floor.count} approvals by "
             f"distinct owners{' of certain roles' if floor.roles else ''}, and {_given(parts, approval)}",
@@ -109,7 +109,7 @@ async def _check_demand(parts: Parts, run: Run, document: Mapping[str, Any], app
         return
     ruling = ruling_of(parts, run.action.contract, decision)
     demand = ruling.stands
-    if demand.effect != "require_approval" or met(demand, _approvers(parts, approval)):
+    if demand.effect != "require_approval" or _enough(parts, demand, approval):
         return
     roles = " of certain roles" if demand.roles or demand.floor_roles else ""
     refusal = ApprovalInsufficient(
@@ -119,6 +119,15 @@ async def _check_demand(parts: Parts, run: Run, document: Mapping[str, Any], app
     asked = Asked(document, decision, tuple(entrypoints.codes(demand.reasons)))
     await _record(parts, run, refusal, asked, Stage.DECIDE, decided(ruling))
     raise refusal
+
+
+def _enough(parts: Parts, demand: Effect, approval: Row | None) -> bool:
+    """Not where more is demanded than was asked for and given. An approver who has lost a role, or is gone, voids
+    nothing: that can be undone, and is for stage 5 and for the conditions of stage 9."""
+    if approval is None:
+        return False
+    asked = (approval["roles"], approval.get("floor_roles", ()))
+    return covered(demand, approval["count"], asked) or met(demand, _approvers(parts, approval))
 
 
 def _approvers(parts: Parts, approval: Row | None) -> list[Approver]:

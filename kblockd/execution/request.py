@@ -41,6 +41,8 @@ async def target_version(parts: Parts, action: Action, trace: Trace) -> Version:
     wanted = action.contract.reads.snapshot
     if wanted is None or not wanted.version:
         return Version(note="the contract reads none")
+    if not parts.upstreams[action.upstream].breaker.allow():  # requests must not keep a failing upstream busy
+        raise _unread("BREAKER_OPEN")
     document = {"args": action.args, "execution_id": action.execution_id}
     arguments = resolve(wanted.arguments, document)
     outcome = await read_tool(parts, action.upstream, wanted.tool, arguments, trace, timeout_seconds=READ_SECONDS)

@@ -107,6 +107,14 @@ def met(demand: Effect, approvers: Iterable[Approver]) -> bool:
     )
 
 
+def covered(demand: Effect, count: int, sets: Iterable[Collection[str]]) -> bool:
+    """Whether an approval that asked ``count`` owners, each with one role of each of ``sets``, asked for as much as is
+    demanded, whoever has which role now."""
+    asked = [set(roles) for roles in sets if roles]
+    wanted = [set(roles) for roles in (demand.roles, demand.floor_roles) if roles]
+    return demand.count <= count and all(any(roles <= some for roles in asked) for some in wanted)
+
+
 def of_input(result: Mapping[str, Any], document: Mapping[str, Any], floors: Floors) -> Ruling:
     """What the daemon would make of a checked decision over an input that somebody wrote: what the input does not say,
     counts as absent."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kblockd.policy.entrypoints import Effect, PolicyReason
-from kblockd.policy.floor import Floor, met, of_input, of_record, raised, ruled
+from kblockd.policy.floor import Floor, covered, met, of_input, of_record, raised, ruled
 from kblockd.policy.verdicts import on_record
 
 WHY = (PolicyReason("LOW_RISK", "low risk"),)
@@ -92,6 +92,25 @@ def test_who_approved_counts_by_owner_and_by_each_set_of_roles(demand: Effect, a
     """A person who has one of policy's roles and one of the floor's satisfies both; two accounts of one owner count
     once."""
     assert met(demand, approvers) is enough
+
+
+@pytest.mark.parametrize(
+    ("demand", "count", "sets", "enough"),
+    [
+        (asks(1, "finance"), 1, [["finance"], []], True),
+        (asks(2, "finance"), 1, [["finance"], []], False),
+        (asks(1), 3, [["finance"], []], True),
+        (asks(1, "finance", "legal"), 1, [["finance"], []], True),
+        (asks(1, "legal"), 1, [["finance", "legal"], []], False),
+        (asks(1, "legal"), 1, [[], []], False),
+        (asks(1, "finance", floor=("legal",)), 1, [["finance"], ["legal"]], True),
+        (asks(1, "finance", floor=("legal",)), 1, [["finance"], []], False),
+        (asks(1, floor=("legal", "finance")), 1, [["finance"], []], True),
+    ],
+)
+def test_an_approval_covers_a_demand_that_is_no_stricter(demand: Effect, count: int, sets: Any, enough: bool) -> None:
+    """By what was asked for alone: that an approver has lost a role since is no growth of the demand."""
+    assert covered(demand, count, sets) is enough
 
 
 def answer(effect: str, count: int = 0) -> dict[str, Any]:
