@@ -273,6 +273,7 @@ def _parts(
         admission=admission,
         describing=Flights(),
         refused=RefusalCounts(),
+        floors=configuration.policy.floors,
         unpinned_tools=configuration.unpinned_tools,
         keep_inputs=configuration.policy.input_retention_days > 0,
     )

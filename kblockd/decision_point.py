@@ -115,7 +115,8 @@ async def check(settings: PolicySettings, bundle: Bundle) -> Bundle:
     """
     opa = settings.opa
     if opa is None or opa.command is None:
-        return await embedded.check(bundle, _embedded_limits(settings), server=opa is not None)
+        tested = settings.require_tests and opa is None
+        return await embedded.check(bundle, _embedded_limits(settings), server=opa is not None, require_tests=tested)
     from kblockd.policy.opa.check import check as check_by_opa
 
     with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
@@ -141,7 +142,7 @@ async def explain(
     if opa is None:
         embedded_asker = Asker(embedded.ENGINE, clock, ids)
         observer = EmbeddedObserver(_embedded_limits(settings), quoting)
-        return await explaining.explain(bundle, entrypoint, document, observer, embedded_asker)
+        return await explaining.explain(bundle, entrypoint, document, observer, embedded_asker, settings.floors)
     if opa.command is None:
         message = "a remote OPA does not tell which rules fired"
         raise refusal("policy.opa", message, "name an OPA binary as policy.opa.command")
@@ -149,7 +150,8 @@ async def explain(
 
     with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
         by_opa = OpaObserver(opa.command, Path(folder), _opa_limits(settings), quoting)
-        return await explaining.explain(bundle, entrypoint, document, by_opa, Asker("opa", clock, ids))
+        asker = Asker("opa", clock, ids)
+        return await explaining.explain(bundle, entrypoint, document, by_opa, asker, settings.floors)
 
 
 async def run_tests(settings: PolicySettings, bundle: Bundle, only: str) -> Trials:
@@ -196,7 +198,8 @@ def _reader(settings: PolicySettings, clock: Clock) -> Reader:
 
 
 def _embedded(settings: PolicySettings, clock: Clock, ids: Ids) -> LoadingEngine:
-    return embedded.EmbeddedEngine(_embedded_limits(settings), clock, ids, _reader(settings, clock))
+    limits, reader = _embedded_limits(settings), _reader(settings, clock)
+    return embedded.EmbeddedEngine(limits, clock, ids, reader, require_tests=settings.require_tests)
 
 
 def _supervised(settings: PolicySettings, opa: SupervisedOpa, clock: Clock, ids: Ids) -> LoadingEngine:

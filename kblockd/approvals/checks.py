@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kblockd.approvals.asked import Asked, state_at
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
 from kblockd.domain.principal import Principal
+from kblockd.domain.records import identifier
 from kblockd.domain.states import acted
 from kblockd.store.protocol import Row
 
@@ -85,7 +86,7 @@ def check_approver(principals: Mapping[str, Principal], principal: Principal, ro
             f"{principal.id} has the same owner as the requester: nobody approves their own action",
             next_step="ask somebody else to decide",
         )
-    if not _has_role(principal, row):
+    if not has_roles(principal, row):
         raise _no_role(principal, row)
     if _has_decided(principal, row):
         raise FailedPrecondition(
@@ -100,7 +101,7 @@ def check_revoker(principals: Mapping[str, Principal], principal: Principal, row
     _check_configured(principals, principal)
     if _asks(principals, principal, row):
         return Capacity.REQUESTER
-    if _has_decided(principal, row) or _has_role(principal, row):
+    if _has_decided(principal, row) or has_roles(principal, row):
         return Capacity.APPROVER
     if "operator" in principal.roles:
         return Capacity.OPERATOR
@@ -117,8 +118,14 @@ def _asks(principals: Mapping[str, Principal], principal: Principal, row: Row) -
     return principal.owner in (row["owner"], requester.owner if requester else "")
 
 
-def _has_role(principal: Principal, row: Row) -> bool:
-    return not row["roles"] or bool(set(row["roles"]) & set(principal.roles))
+def _wanted(row: Row) -> list[Sequence[str]]:
+    """Policy's roles and the approval floor's: an approver needs one of each."""
+    return [roles for roles in (row["roles"], row.get("floor_roles", ())) if roles]
+
+
+def has_roles(principal: Principal, row: Row) -> bool:
+    """One of the roles that policy asks for, and one of those of the approval floor; where none are named, any."""
+    return all(set(roles) & set(principal.roles) for roles in _wanted(row))
 
 
 def _has_decided(principal: Principal, row: Row) -> bool:
@@ -126,8 +133,10 @@ def _has_decided(principal: Principal, row: Row) -> bool:
 
 
 def _no_role(principal: Principal, row: Row) -> PermissionDenied:
+    asked = row["roles"] if row["roles"] and not set(row["roles"]) & set(principal.roles) else row["floor_roles"]
+    whose = "policy asks for" if asked is row["roles"] else "the approval floor asks for"
     return PermissionDenied(
         Reason.PERMISSION_DENIED,
-        f"{principal.id} has none of the roles that policy asks for: {', '.join(row['roles'])}",
+        f"{principal.id} has none of the roles that {whose}: {', '.join(map(identifier, asked))}",
         next_step="ask somebody who has one of them",
     )

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kblockd.approvals.quoting import quote, warnings
+from kblockd.approvals.quoting import named, quote, warnings
 from kblockd.domain.canonical import canonical, digest
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.contract.checks import PLACEHOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The target's version as it was read when the approval was asked for; without one ``note`` says why."""
+
+    read: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """How many distinct owners must approve, with one of ``roles`` and one of ``floor_roles`` (empty: any).
+
+    ``raised`` says how the approval floor raised what policy asked for, "" where it did not.
+    """
+
+    count: int
+    roles: Sequence[str]
+    floor_roles: Sequence[str] = ()
+    raised: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +48,15 @@ class Subject:
     args: Any
     intent: Any
     target: Mapping[str, str]
+    version: Version
+    demand: Demand
 
 
 def present(subject: Subject, approval_id: str, not_before: str, not_after: str) -> dict[str, Any]:
     """The presentation as stored and shown; ``digest`` of it is presented_sha256. Intent is never redacted."""
-    contract = subject.contract
+    contract, demand = subject.contract, subject.demand
     return {
-        "v": "kblockd.presentation/1",
+        "v": "kblockd.presentation/2",
         "approval_id": approval_id,
         "execution_id": subject.execution_id,
         "action_sha256": subject.action_sha256,
@@ -47,6 +70,14 @@ def present(subject: Subject, approval_id: str, not_before: str, not_after: str)
         "upstream": contract.tool.upstream,
         "tool": contract.tool.name,
         "target": dict(subject.target),
+        "target_version": subject.version.read,
+        "target_version_note": subject.version.note,
+        "approvals": {
+            "count": demand.count,
+            "roles": list(demand.roles),
+            "floor_roles": list(demand.floor_roles),
+            "raised": demand.raised,
+        },
         "intent": subject.intent,
         "side_effects": list(contract.side_effects),
         "not_before": not_before,
@@ -68,7 +99,8 @@ def summary(template: str, intent: Mapping[str, Any], target: Mapping[str, str])
 
 
 def _warnings(subject: Subject) -> list[str]:
-    found = warnings(subject.args)
+    """What identifies the deed comes first: junk in the arguments cannot push it out."""
+    found = [*named(dict(subject.target), "target"), *named(subject.intent, "intent"), *warnings(subject.args)]
     if subject.contract.point_of_no_return or subject.contract.recovery.irreversible_step:
         found.append("this action cannot be undone once it is done")
     if len(canonical(subject.args)) > 4096:

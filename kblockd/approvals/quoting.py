@@ -1,12 +1,14 @@
 """Foreign text as an approver may read it: quoted, bounded, escaped.
 
 Text that an agent chose must not be able to look like the daemon's own words, hide characters, reorder what is read
-or drive a terminal. Source: evidence.md (text that is not NFC is flagged); R048; APR.
+or drive a terminal. Everything here takes time and memory linear in its input. Source: evidence.md (text that is not
+NFC is flagged); R048; APV-06.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 import unicodedata
@@ -17,6 +19,10 @@ from kblockd.domain import normal, pointer
 
 MAX_QUOTED: Final = 200  # characters of one value
 MAX_WARNINGS: Final = 19
+MAX_NAMED: Final = 8  # different characters that one warning names
+BLANK: Final = "␠"  # stands for a blank in a run of them; escaped where foreign text holds it
+_RUN: Final = re.compile("  +")
+_PIECE: Final = re.compile("  +|.", re.DOTALL)
 _HIDES, _STANDS_FOR_ANOTHER, _LATIN, _LOOK_ALIKE = "hides", "stands for another", "Latin", "look-alike"
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs", "Me"})
 # Letters and marks that show as nothing (Default_Ignorable_Code_Point, the blank Braille cell) or strike out others.
@@ -29,16 +35,40 @@ _BLANK: Final = re.compile(
 def quote(value: Any) -> str:
     """A value in double quotes (strings) or as JSON (the rest), with every hidden character escaped."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-    shown = escape(text[:MAX_QUOTED])
-    rest = len(text) - MAX_QUOTED
+    pieces = list(itertools.islice(_PIECE.finditer(text), MAX_QUOTED))
+    shown = "".join(visible_blanks(escape(piece[0])) for piece in pieces)
+    rest = len(text) - (pieces[-1].end() if pieces else 0)
     more = f"… ({rest} more characters)" if rest > 0 else ""
     return f'"{shown}{more}"' if isinstance(value, str) else f"{shown}{more}"
 
 
 def escape(text: str) -> str:
     """Control, format (bidi too), private and unassigned characters become ``\\u…`` escapes; quotes and backslashes
-    are escaped so that a value cannot end its own quotation."""
+    are escaped so that a value cannot end its own quotation, and ``␠``, so that it can forge no run of blanks."""
     return "".join(_escaped(character) for character in text)
+
+
+def visible_blanks(text: str) -> str:
+    """A run of blanks becomes ``␠×N``: two hundred of them would push what follows onto a line of its own."""
+    return _RUN.sub(lambda run: f"{BLANK}×{len(run[0])}", text)
+
+
+def named(value: Any, at: str) -> list[str]:
+    """Names every character outside ASCII by code point and name, one warning for each text that holds any (APV-06).
+
+    For the few texts that say which deed it is. A word wholly of another script looks like the one that was expected
+    and mixes nothing, so only its code points tell.
+    """
+    shown: list[str] = []
+    more = 0
+    for path, text, is_key in pointer.texts(value):
+        if text.isascii():
+            continue
+        if len(shown) < MAX_WARNINGS:
+            shown.append(f"{_place(at, path, is_key=is_key)} holds characters outside ASCII: {_names(text)}")
+        else:
+            more += 1
+    return _with_rest(shown, more)
 
 
 def warnings(value: Any, at: str = "arguments") -> list[str]:
@@ -56,10 +86,7 @@ def warnings(value: Any, at: str = "arguments") -> list[str]:
             shown += [f"{where} {kind}" for kind in kinds]
         else:
             more += len(kinds)
-    more += len(shown[MAX_WARNINGS:])
-    if more:  # junk in front must not push out that there is more
-        return [f"{more} more warnings than are shown here: read every argument", *shown[:MAX_WARNINGS]]
-    return shown
+    return _with_rest(shown[:MAX_WARNINGS], more + len(shown[MAX_WARNINGS:]))
 
 
 def hidden(character: str) -> bool:
@@ -70,17 +97,29 @@ def hidden(character: str) -> bool:
 def _escaped(character: str) -> str:
     if character in '"\\':
         return "\\" + character
-    if character == " " or (character.isprintable() and not hidden(character)):
+    if character == " " or (character != BLANK and character.isprintable() and not hidden(character)):
         return character
     code = ord(character)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _with_rest(shown: list[str], more: int) -> list[str]:
+    """Junk in front must not push out that there is more."""
+    return [f"{more} more warnings than are shown here: read every argument", *shown] if more else shown
+
+
+def _names(text: str) -> str:
+    found = list(dict.fromkeys(character for character in text if not character.isascii()))
+    names = [f"U+{ord(c):04X} {unicodedata.name(c, 'without a name')}" for c in found[:MAX_NAMED]]
+    more = len(found) - MAX_NAMED
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
 def _place(at: str, path: Sequence[str | int], *, is_key: bool) -> str:
     """Cut at every level: one key may be as long as the whole document."""
     above = path[:-1] if is_key else path
     place = "".join([at, *(f"/{str(token)[:MAX_QUOTED]}" for token in above), " (a key)" if is_key else ""])
-    return escape(place[:MAX_QUOTED])[:MAX_QUOTED]
+    return visible_blanks(escape(place[:MAX_QUOTED])[:MAX_QUOTED])
 
 
 def _strange(text: str) -> list[str]:

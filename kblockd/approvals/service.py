@@ -207,6 +207,13 @@ class Approvals:
             state=state_at(row, self.clock.now()),
             tenant=row["tenant"],
             count=row["count"],
+            roles=tuple(row["roles"]),
+            floor_roles=tuple(row.get("floor_roles", ())),
+            raised=shown.get("approvals", {}).get("raised", ""),
+            target_type=shown.get("target", {}).get("type", ""),
+            target_id=shown.get("target", {}).get("id", ""),
+            target_version=shown.get("target_version", ""),
+            target_version_note=shown.get("target_version_note", ""),
         )
 
 

@@ -13,7 +13,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from kblockd.approvals.quoting import escape, hidden
+from kblockd.approvals.quoting import escape, hidden, visible_blanks
 from kblockd.domain.clock import rfc3339
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,16 +71,22 @@ def cell(text: str, style: str = "") -> Text:
 
 
 def quoted(text: str) -> Text:
-    """Foreign text in quotes that it cannot end."""
-    return Text(f'"{escape(text)}"')
+    """Foreign text in quotes that it cannot end, runs of blanks shown."""
+    return Text(f'"{visible_blanks(escape(text))}"')
 
 
 def pretty_json(data: bytes) -> str:
-    """JSON indented and in ASCII; what is none is quoted."""
+    """JSON indented and in ASCII, with runs of blanks inside its texts shown; what is none is quoted."""
     try:
-        return json.dumps(json.loads(data), indent=2, sort_keys=True)
+        lines = json.dumps(json.loads(data), indent=2, sort_keys=True).split("\n")
+        return "\n".join(_indented(line) for line in lines)
     except ValueError:
         return json.dumps(data.decode("utf-8", "replace"))
+
+
+def _indented(line: str) -> str:
+    text = line.lstrip(" ")
+    return " " * (len(line) - len(text)) + visible_blanks(text)
 
 
 def document(value: Any) -> Any:

@@ -131,7 +131,7 @@ def _own(settings: PolicySettings, folder: Path) -> PolicySettings:
     opa = settings.opa
     command = opa.command if isinstance(opa, RemoteOpa | SupervisedOpa) else None
     own = SupervisedOpa(command, folder) if command else None
-    return replace(settings, opa=own, evaluate_timeout_seconds=EVALUATE_SECONDS)
+    return replace(settings, opa=own, evaluate_timeout_seconds=EVALUATE_SECONDS, require_tests=False)
 
 
 def _progress(size: int) -> Callable[[int], None]:

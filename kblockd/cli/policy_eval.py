@@ -17,6 +17,7 @@ from kblockd.cli.policy_source import Choice, source_options
 from kblockd.domain.canonical import MAX_BYTES, NotCanonical, parse
 from kblockd.policy.entrypoints import ENTRYPOINTS
 from kblockd.policy.explain import Explanation
+from kblockd.policy.floor import Ruling
 from kblockd.system import RandomIds, SystemClock
 
 SHORT: Final[Mapping[str, str]] = {entrypoint.split("/")[1]: entrypoint for entrypoint in ENTRYPOINTS}
@@ -67,14 +68,23 @@ def _document(found: Explanation, *, engine: str) -> dict[str, Any]:
         "reason": str(found.reason or ""),
         "message": found.failure.message if found.failure else "",
         "value": found.value,
+        "ruling": _ruling(found.ruling) if found.ruling else None,
         "rules": [rule.to_json() for rule in found.rules],
     }
+
+
+def _ruling(ruling: Ruling) -> dict[str, Any]:
+    effect = ruling.stands
+    approvals = {"count": effect.count, "roles": list(effect.roles), "floor_roles": list(effect.floor_roles)}
+    return {"effect": effect.effect, "approvals": approvals, "raised": ruling.words()}
 
 
 def _say(found: Explanation) -> None:
     if found.decision:
         click.echo(json.dumps(found.decision.result, indent=2, sort_keys=True))
         click.echo(f"engine {found.decision.engine}, revision {found.revision}")
+        if found.ruling and found.ruling.is_raised:
+            click.echo(plain(f"raised: {found.ruling.words()}"))
     else:
         message = found.failure.message if found.failure else "no answer"
         click.echo(plain(f"{found.reason}: {message}; the daemon denies"), err=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rich.table import Table
 from rich.text import Text
 
+from kblockd.approvals.quoting import quote, visible_blanks
+from kblockd.cli.lines import Fields, Line
 from kblockd.cli.output import cell, plain, pretty_json, quoted
 from kblockd.client import Answer
 from kblockd.domain.clock import rfc3339
@@ -26,13 +27,15 @@ _NEXT: Final = {
     CallStatus.IN_PROGRESS: "repeat the identical command with the same --key, or kblockctl watch",
     CallStatus.HELD: "an operator looks at the upstream, then kblockctl resolve",
 }
-_LISTED: Final = Text("execution  status  state / result  code  approval", style="dim")
-_ASKED: Final = Text("approval  state  risk  until / requester: summary", style="dim")
+_BELOW: Final = 4  # blanks before what belongs to the line above
+_LISTED: Final = Line(Text("execution  status  state / result  code  approval", style="dim"), _BELOW)
+_ASKED: Final = Line(Text("approval  state  risk  until / requester: summary", style="dim"), _BELOW)
+_NONE: Final = Line(Text("none"))
 
 
-def outcome(answer: Answer) -> Table:
+def outcome(answer: Answer) -> Fields:
     """One execution, field by field; what is empty is left out."""
-    table = _fields()
+    table = Fields()
     _row(table, "execution", cell(answer.execution_id, "bold"))
     _row(table, "status", cell(str(answer.status), _STYLES[answer.status]))
     _row(table, "state", cell(f"{answer.state}/{answer.phase}" if answer.phase else answer.state))
@@ -59,40 +62,43 @@ def outcome(answer: Answer) -> Table:
     return table
 
 
-def outcomes(answers: Iterable[Answer]) -> list[Text]:
+def outcomes(answers: Iterable[Answer]) -> list[Line]:
     """Two lines an execution: the whole id, for the next command, and below it what came of it."""
     lines = [_LISTED]
     for answer in answers:
         state = f"{answer.state}/{answer.phase}" if answer.phase else answer.state
         status = cell(str(answer.status), _STYLES[answer.status])
-        lines.append(Text("  ").join((cell(answer.execution_id, "bold"), status, cell(state))))
+        lines.append(_line(cell(answer.execution_id, "bold"), status, cell(state)))
         more = "  ".join(part for part in (answer.result_class, answer.code, answer.approval_id) if part)
         if more:
-            lines.append(Text("    ") + cell(more, "dim"))
-    return lines if len(lines) > 1 else [Text("none")]
+            lines.append(_below(cell(more, "dim")))
+    return lines if len(lines) > 1 else [_NONE]
 
 
-def approvals(views: Iterable[ApprovalView]) -> list[Text]:
+def approvals(views: Iterable[ApprovalView]) -> list[Line]:
     """Two lines an approval: the whole id, for the next command, and below it who asks for what."""
     lines = [_ASKED]
     for view in views:
         facts = (view.state, view.risk_tier, f"{view.not_after:%Y-%m-%d %H:%MZ}")
-        lines.append(Text("  ").join((cell(view.approval_id, "bold"), *map(cell, facts))))
-        lines.append(Text("    ") + cell(f"{view.requester}: ", "dim") + cell(view.summary))
-    return lines if len(lines) > 1 else [Text("none")]
+        lines.append(_line(cell(view.approval_id, "bold"), *map(cell, facts)))
+        lines.append(_below(cell(f"{view.requester}: ", "dim") + _sentence(view.summary)))
+    return lines if len(lines) > 1 else [_NONE]
 
 
-def approval(view: ApprovalView) -> list[Table | Text]:
+def approval(view: ApprovalView) -> list[Fields | Line]:
     """Everything that the approver decides about. Values that an agent chose stand in quotes (the daemon puts them into
     the summary) or as JSON."""
-    table = _fields()
+    table = Fields()
     _row(table, "approval", cell(f"{view.approval_id} ({view.state})", "bold"))
-    _row(table, "summary", cell(view.summary, "bold"))
+    _row(table, "summary", _sentence(view.summary, "bold"))
     _row(table, "risk", cell(view.risk_tier))
     _row(table, "operation", cell(f"{view.operation} in {view.environment}"))
     _row(table, "tool", cell(f"{view.tool} of {view.upstream}"))
+    _row(table, "target", cell(f"{view.target_type} {quote(view.target_id)}, {_version(view)}"))
     _row(table, "requester", cell(f"{view.requester}, agent {view.agent}, tenant {view.tenant}"))
-    _row(table, "approvals", cell(f"{view.count} needed, each of another owner"))
+    _row(table, "approvals", cell(_needed(view)))
+    if view.raised:
+        _row(table, "raised", cell(view.raised))
     _row(table, "valid", cell(f"{rfc3339(view.not_before)} to {rfc3339(view.not_after)}"))
     _row(table, "intent", Text(pretty_json(view.intent_json or b"null")))
     _row(table, "arguments", Text(pretty_json(view.arguments_json or b"null")))
@@ -101,11 +107,27 @@ def approval(view: ApprovalView) -> list[Table | Text]:
     return [table, *_warnings(view.warnings)]
 
 
-def _warnings(warnings: Sequence[str]) -> list[Table | Text]:
-    return [Text(f"WARNING: {plain(warning)}", style="bold yellow") for warning in warnings]
+def _needed(view: ApprovalView) -> str:
+    roles = [f"with one of the roles {', '.join(named)}" for named in (view.roles, view.floor_roles) if named]
+    return " and ".join([f"{view.count} needed, each of another owner", *roles])
 
 
-def _evidence(table: Table, answer: Answer) -> None:
+def _version(view: ApprovalView) -> str:
+    if view.target_version:
+        return f"at version {quote(view.target_version)} when it was asked for"
+    return f"version unknown: {view.target_version_note or 'none was kept'}"
+
+
+def _sentence(summary: str, style: str = "") -> Text:
+    """Of the contract, with foreign values in quotes."""
+    return cell(visible_blanks(summary), style)
+
+
+def _warnings(warnings: Sequence[str]) -> list[Fields | Line]:
+    return [Line(Text(f"WARNING: {plain(warning)}", style="bold yellow"), _BELOW) for warning in warnings]
+
+
+def _evidence(table: Fields, answer: Answer) -> None:
     if answer.receipt_dsse:
         proof = "with its proof" if answer.receipt_proof else "not proved yet"
         _row(table, "receipt", cell(f"{len(answer.receipt_dsse)} bytes, {proof}: kblockctl receipt get"))
@@ -113,15 +135,16 @@ def _evidence(table: Table, answer: Answer) -> None:
         _row(table, "receipt", cell(f"none: {answer.no_receipt_reason}"))
 
 
-def _fields() -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
+def _row(table: Fields, name: str, value: Text) -> None:
+    table.add(name, value)
 
 
-def _row(table: Table, name: str, value: Text) -> None:
-    table.add_row(Text(name), value)
+def _line(*facts: Text) -> Line:
+    return Line(Text("  ").join(facts), _BELOW)
+
+
+def _below(text: Text) -> Line:
+    return Line(Text(" " * _BELOW) + text, _BELOW)
 
 
 def _yes(value: bool) -> str:

@@ -62,6 +62,7 @@ from kblockd.client.policies import (
     PolicyExplanation,
     PolicyInForce,
     PolicyRule,
+    PolicyRuling,
 )
 
 __all__ = [
@@ -92,6 +93,7 @@ __all__ = [
     "PolicyExplanation",
     "PolicyInForce",
     "PolicyRule",
+    "PolicyRuling",
     "Receipt",
     "ResourceExhausted",
     "Story",

@@ -152,6 +152,13 @@ def read_approval(message: approval_service_pb2.Approval) -> ApprovalView:
         state=message.state,
         tenant=message.tenant,
         count=message.count,
+        roles=tuple(message.roles),
+        floor_roles=tuple(message.floor_roles),
+        raised=message.raised,
+        target_type=message.target.type,
+        target_id=message.target.id,
+        target_version=message.target.version,
+        target_version_note=message.target_version_note,
     )
 
 

@@ -36,14 +36,30 @@ class PolicyRule:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyRuling:
+    """A decision as the daemon lets it stand: ``count`` owners, each with one of ``roles`` and one of ``floor_roles``
+    (empty: any). ``raised`` says how approval_floor raised what policy said, "" when it did not."""
+
+    effect: str
+    count: int
+    roles: tuple[str, ...]
+    floor_roles: tuple[str, ...]
+    raised: str
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyExplanation:
-    """``answer`` is None when there is none: ``failure`` (POLICY_UNDEFINED, …) says why the daemon would deny."""
+    """``answer`` is None when there is none: ``failure`` (POLICY_UNDEFINED, …) says why the daemon would deny.
+
+    ``ruling`` is None unless a decision was asked for and given.
+    """
 
     answer: PolicyAnswer | None
     failure: str
     failure_message: str
     rules: tuple[PolicyRule, ...]
     revision: str
+    ruling: PolicyRuling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +103,8 @@ def explain(entrypoint: str, document: Mapping[str, Any]) -> Exchange[PolicyExpl
     def read(response: pb.PolicyServiceExplainResponse) -> PolicyExplanation:
         answer = _answer(response.decision) if response.HasField("decision") else None
         rules = tuple(PolicyRule(r.file, r.line, r.column, r.name, r.kind) for r in response.rules)
-        return PolicyExplanation(answer, response.failure, response.failure_message, rules, response.revision)
+        ruling = _ruling(response.ruling) if response.HasField("ruling") else None
+        return PolicyExplanation(answer, response.failure, response.failure_message, rules, response.revision, ruling)
 
     return Exchange(_path("Explain"), request, pb.PolicyServiceExplainResponse, read)
 
@@ -100,6 +117,11 @@ def status() -> Exchange[PolicyInForce]:
         return PolicyInForce(response.engine, response.revision, response.ready, response.last_error, activation)
 
     return Exchange(_path("GetStatus"), pb.PolicyServiceGetStatusRequest(), pb.PolicyServiceGetStatusResponse, read)
+
+
+def _ruling(message: pb.PolicyRuling) -> PolicyRuling:
+    roles, floor_roles = tuple(message.roles), tuple(message.floor_roles)
+    return PolicyRuling(message.effect, message.count, roles, floor_roles, message.raised)
 
 
 def _answer(message: pb.PolicyDecision) -> PolicyAnswer:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits
 from kblockd.paths import Writers
+from kblockd.policy.floor import Floors
 from kblockd.policy.opa.access import RemoteAccess
 from kblockd.policy.signatures import Trust
 from kblockd.upstream.model import UpstreamConfig
@@ -56,7 +57,8 @@ class PolicySettings:
     """The decision point; ``evaluate_timeout_seconds`` bounds one question, ``memory_mib`` one worker or OPA.
 
     ``opa`` is None for the embedded engine; ``bundle`` is a folder or an archive; ``input_retention_days`` 0 keeps no
-    inputs. ``writers``: who alone may write the bundle; None where nothing of it comes into force.
+    inputs. ``writers``: who alone may write the bundle; None where nothing of it comes into force. ``require_tests`` is
+    for the embedded engine. ``floors`` (by risk tier) stand under what policy answers.
     """
 
     opa: SupervisedOpa | RemoteOpa | None
@@ -67,6 +69,8 @@ class PolicySettings:
     memory_mib: int
     input_retention_days: int = 90
     writers: Writers | None = None
+    require_tests: bool = True
+    floors: Floors = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits, Shares
 from kblockd.paths import Writers
+from kblockd.policy.floor import Floor
 from kblockd.upstream.model import UpstreamConfig
 
 
@@ -132,6 +133,8 @@ def _policy(file: Path, model: DaemonFile, writers: Writers) -> PolicySettings:
         memory_mib=model.policy.memory_mib,
         input_retention_days=model.policy.input_retention_days,
         writers=writers,
+        require_tests=model.policy.require_tests,
+        floors=MappingProxyType({tier: Floor(one.count, one.roles) for tier, one in model.approval_floor}),
     )
 
 
@@ -162,6 +165,8 @@ def _warnings(model: DaemonFile, upstreams: dict[str, UpstreamConfig]) -> Iterat
         yield "development.failpoints: KBLOCKD_FAILPOINT can kill, fail or stall this daemon"
     if model.policy.verification and model.policy.verification.allow_unsigned:
         yield "policy.verification.allow_unsigned: whoever can write the policy bundle decides, without a signature"
+    if not model.policy.require_tests:
+        yield "policy.require_tests: a policy that nobody has tested may come into force"
     for name, upstream in sorted(upstreams.items()):
         for network in upstream.allow_addresses:
             if network.prefixlen == 0:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from kblockd.domain.contract.words import FROM_LIST, Name, Part, Seconds, Text
+from kblockd.policy.entrypoints import MAX_APPROVALS, MAX_ROLES
 from kblockd.policy.jws import Algorithm
 
 
@@ -102,6 +103,7 @@ class PolicySection(Part):
     """The decision point. ``evaluate_timeout_seconds`` bounds one question; a time-out denies.
 
     ``input_retention_days``: how long inputs of questions are kept beside their records; 0 keeps none.
+    ``require_tests``: a bundle without a test of its own does not come into force in the embedded engine.
     """
 
     engine: Literal["embedded", "opa"]
@@ -112,6 +114,29 @@ class PolicySection(Part):
     workers: Annotated[int, Field(ge=1, le=8)]
     memory_mib: Annotated[int, Field(ge=64, le=65_536)]
     input_retention_days: Annotated[int, Field(ge=0, le=36_500)]
+    require_tests: bool
+
+
+class FloorSection(Part):
+    """How many distinct owners must approve, whatever policy answers, each with one of ``roles`` (empty: any)."""
+
+    count: Annotated[int, Field(ge=0, le=MAX_APPROVALS)]
+    roles: Annotated[tuple[Name, ...], FROM_LIST, Field(max_length=MAX_ROLES)]
+
+    @model_validator(mode="after")
+    def _roles_of_somebody(self) -> Self:
+        if self.roles and self.count == 0:
+            raise ValueError("roles without a count ask nobody; raise count to at least 1, or leave roles empty")
+        return self
+
+
+class FloorsSection(Part):
+    """By risk tier; ``{count: 0, roles: []}`` leaves a tier to policy alone."""
+
+    low: FloorSection
+    medium: FloorSection
+    high: FloorSection
+    critical: FloorSection
 
 
 class PrincipalSection(Part):
@@ -207,6 +232,7 @@ class DaemonFile(Part):
     upstreams: Text
     adapters: Annotated[tuple[Name, ...], FROM_LIST, Field(min_length=1)]
     policy: PolicySection
+    approval_floor: FloorsSection
     principals: Annotated[tuple[PrincipalSection, ...], FROM_LIST, Field(min_length=1)]
     listeners: Annotated[tuple[ListenerSection, ...], FROM_LIST]
     clocks: ClocksSection

@@ -66,7 +66,12 @@ class StageEvent:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalView:
-    """What an approver reads; ``presented_sha256`` is the digest of everything in it but the last four fields."""
+    """What an approver reads; ``presented_sha256`` is the digest of all of it but itself, ``state`` and ``tenant``.
+
+    ``count`` owners must approve, each with one of ``roles`` and one of ``floor_roles`` (empty: any role); ``raised``
+    says how the approval floor raised what policy asked for. ``target_version`` is that of the request; without one
+    ``target_version_note`` says why.
+    """
 
     approval_id: str
     execution_id: str
@@ -88,6 +93,13 @@ class ApprovalView:
     state: str
     tenant: str
     count: int
+    roles: tuple[str, ...] = ()
+    floor_roles: tuple[str, ...] = ()
+    raised: str = ""
+    target_type: str = ""
+    target_id: str = ""
+    target_version: str = ""
+    target_version_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

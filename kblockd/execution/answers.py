@@ -10,7 +10,7 @@ from kblockd.domain.canonical import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.contract import reveal
 from kblockd.domain.outcome import CallStatus, Outcome, StageEvent
-from kblockd.domain.records import read
+from kblockd.domain.records import identifier, read
 from kblockd.domain.states import ResultClass, State, acted
 from kblockd.execution.journal import NOTHING, Entry, Written
 from kblockd.execution.load import load_contract, value_of
@@ -41,6 +41,17 @@ _SENTENCES: Final = {
 _BY_PEOPLE: Final = {
     "APPROVAL_DENIED": "an approver denied it; nothing ran",
     "APPROVAL_REVOKED": "its approval was revoked before it was used; nothing ran",
+}
+_VOID: Final = {
+    "APPROVAL_INSUFFICIENT": "more approvals are asked for now than were given, so the action is void; nothing ran",
+    "BINDING_CHANGED": "what was decided on has changed since (its tool, contract or target), so the action is void; "
+    "nothing ran",
+}
+_ENDED: Final = {
+    ResultClass.NOT_STARTED: "the upstream was not called",
+    ResultClass.FAILED_BEFORE_SIDE_EFFECT: "the call had no effect",
+    ResultClass.FAILED_AFTER_SIDE_EFFECT: "there is an effect, and not the expected one",
+    ResultClass.UNKNOWN_OUTCOME: "nobody knows whether there is an effect",
 }
 _UNKNOWN: Final = "sent, no valid answer; the upstream may have acted"
 
@@ -140,16 +151,21 @@ def _code(row: Row, state: State) -> str:
 
 
 async def _detail(parts: Parts, row: Row, state: State, own: Written) -> str:
-    """The precise code stands in front of the recorded detail (R665)."""
+    """The precise code stands in front of the daemon's own words (R665).
+
+    Neither a policy's messages nor an upstream's text: those reach a caller only as the contract's ``reveal`` says.
+    """
+    if state is State.CANCELLED and row["code"] in _VOID:
+        return _VOID[row["code"]]
     if state in _SENTENCES:
         return _SENTENCES[state]
     if state is State.REJECTED and row["code"] in _BY_PEOPLE:
         return _BY_PEOPLE[row["code"]]
     if state is State.REJECTED:
         why = await value_of(parts, row["id"], row["reasons_sha256"]) or []
-        return "; ".join(f"{r['code']}: {r['message']}" for r in why)[:2000] or "denied"
+        return f"refused by policy: {', '.join(identifier(r['code']) for r in why)[:2000] or row['code']}"
     if state is State.FAILED:
-        said = await _sealed_detail(parts, row, own)
+        said = await _sealed_detail(parts, row, own) or _ENDED.get(ResultClass(row["result_class"]), "")
         unknown = f" ({_UNKNOWN})" if row["result_class"] == ResultClass.UNKNOWN_OUTCOME else ""
         return f"{row.get('wire_code') or row['code']}: {said}{unknown}"
     return await _sealed_detail(parts, row, own)

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import logging
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from kblockd.approvals.presentation import Subject, present, presented_sha256
+from kblockd.approvals.presentation import Version
 from kblockd.domain import keys, rows
 from kblockd.domain.canonical import canonical, digest, sha256_hex
 from kblockd.domain.clock import moment, rfc3339
+from kblockd.domain.contract import ActionContract
 from kblockd.domain.errors import (
     Aborted,
     AlreadyExists,
     FailedPrecondition,
     KblockError,
     Reason,
-    ResourceExhausted,
     Unavailable,
 )
-from kblockd.domain.offload import offload, size_of
 from kblockd.domain.records import RecordType, identifier
 from kblockd.domain.values import value_type
 from kblockd.execution import envelopes, pins, questions, refusals
@@ -35,15 +35,18 @@ from kblockd.execution.journal import Entry, Journal, payload
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
 from kblockd.execution.replay import Existing, existing
+from kblockd.execution.request import pending_limit, request, target_version
 from kblockd.execution.stages import Stage, stage
 from kblockd.policy import entrypoints, inputs
 from kblockd.policy.engine import Decision, PolicyFailure
 from kblockd.policy.entrypoints import ALLOWING, Effect
+from kblockd.policy.floor import Ruling, ruled
 from kblockd.store.protocol import Absent, AtMost, Condition, Conflict, Payload, Ticket
 from kblockd.upstream.catalog import Upstream
 
 KEPT_CONDITIONS: Final = 4096
 """Bytes of pre- and postconditions that are kept of a denied call."""
+_log: Final = logging.getLogger(__name__)
 
 
 @value_type(frozen=True, slots=True)
@@ -59,7 +62,8 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     """``Existing`` when another call bound the same key first and it is the same call.
 
     Raises ``FailedPrecondition`` (pins, UNPINNED_TOOL, TOOL_CHANGED, OBSERVE_ENDED), ``Unavailable`` (policy,
-    upstream), ``ResourceExhausted`` (pending approvals), ``AlreadyExists`` and ``Aborted`` (lost a race).
+    upstream, a version that an approver must see), ``ResourceExhausted`` (pending approvals), ``AlreadyExists`` and
+    ``Aborted`` (lost a race).
     """
     contract = admitted.contract
     check_deadline(parts, admitted.limits.deadline)
@@ -75,14 +79,17 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     action, salt = _action(parts, admitted, described)
     document = questions.document(parts, admitted.caller, action)
     decision = await ask(parts, entrypoints.DECISION, document)
-    effect = _effect(admitted, entrypoints.decision(decision.result))
+    ruling = ruling_of(parts, contract, decision)
+    effect = ruling.stands
     asked = Asked(document, decision, tuple(entrypoints.codes(effect.reasons)))
     try:
         pins.check_policy(admitted.envelope, decision.revision)
         check_observed(parts, effect.effect, effect.observe_until)
-        return await _propose(parts, admitted, action, salt, asked, effect, described.at)
-    except FailedPrecondition as refusal:
-        await _refused(parts, admitted, refusal, asked, effect)
+        asks = effect.effect == "require_approval"
+        version = await target_version(parts, action, admitted.trace) if asks else Version()
+        return await _propose(parts, admitted, action, salt, asked, ruling, version, described.at)
+    except (FailedPrecondition, Unavailable) as refusal:
+        await _refused(parts, admitted, refusal, asked, ruling)
         raise
 
 
@@ -91,12 +98,14 @@ async def ask(parts: Parts, entrypoint: str, document: dict[str, Any]) -> Decisi
     try:
         return await parts.engine.evaluate(entrypoint, document)
     except PolicyFailure as failure:
+        _log.warning("%s: %s: %s", entrypoint, failure.reason, failure.message[:1000])
         raise _undecided(failure) from None
 
 
 def _undecided(failure: PolicyFailure) -> KblockError:
-    """Raised as UNAVAILABLE, or for a rule that fails on this very input as FAILED_PRECONDITION (AGT-08)."""
-    what = f"policy gave no decision ({failure.message[:300]}). Nothing was executed or consumed."
+    """Raised as UNAVAILABLE, or for a rule that fails on this very input as FAILED_PRECONDITION (AGT-08). The engine's
+    own words are for the log: they may hold the text of a policy."""
+    what = f"policy gave no decision ({failure.reason}). Nothing was executed or consumed."
     if failure.passing:
         step = "repeat the identical call when `kblockd policy status` is well"
         return Unavailable(failure.reason, what, retryable=True, next_step=step)
@@ -137,18 +146,13 @@ def check_observed(parts: Parts, effect: str, observe_until: str) -> None:
         )
 
 
-async def _refused(parts: Parts, admitted: Admitted, refusal: FailedPrecondition, asked: Asked, effect: Effect) -> None:
+async def _refused(parts: Parts, admitted: Admitted, refusal: KblockError, asked: Asked, ruling: Ruling) -> None:
     """What was decided cannot stand; there is no execution, so the decision is kept with the refusal.
 
     A bound that is met (``ResourceExhausted``) leaves nothing: it must not be a way to fill the ledger (R174). Nor
     does a lost race: the winner's decision about the identical call is on record.
     """
-    more: dict[str, Any] = {
-        "effect": effect.effect,
-        "observe_until": identifier(effect.observe_until),
-    }
-    if effect.effect == "require_approval":  # else they say nothing, and nothing has bounded them
-        more |= {"count": effect.count, "roles": list(effect.roles)}
+    more = decided(ruling)
     caller = admitted.caller
     await refusals.of_decision(
         parts,
@@ -162,9 +166,23 @@ async def _refused(parts: Parts, admitted: Admitted, refusal: FailedPrecondition
     )
 
 
-def _effect(admitted: Admitted, effect: Effect) -> Effect:
-    """Past a point of no return policy alone is not enough (R003, R307)."""
-    return entrypoints.bounded(effect, past_return=admitted.contract.requires_approval)
+def decided(ruling: Ruling) -> dict[str, Any]:
+    """A decision as the record of a refusal holds it."""
+    effect = ruling.stands
+    found = {
+        "effect": effect.effect,
+        "observe_until": identifier(effect.observe_until),
+        "floor": ruling.on_record(),
+    }
+    if effect.effect != "require_approval":  # the rest says nothing then, and nothing has bounded it
+        return found
+    return {**found, "count": effect.count, "roles": list(effect.roles), "floor_roles": list(effect.floor_roles)}
+
+
+def ruling_of(parts: Parts, contract: ActionContract, decision: Decision) -> Ruling:
+    """Past a point of no return policy alone is not enough (R003, R307), and the approval floor stands under it."""
+    effect, tier = entrypoints.decision(decision.result), contract.action.risk_tier
+    return ruled(effect, tier, parts.floors, past_return=contract.requires_approval)
 
 
 def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Action, str]:
@@ -245,19 +263,21 @@ async def _propose(
     action: Action,
     salt: str,
     asked: Asked,
-    effect: Effect,
+    ruling: Ruling,
+    version: Version,
     described_at: dt.datetime,
 ) -> Decided | Existing:
+    effect = ruling.stands
     parts.capacity.check_space()
     journal = Journal(action.execution_id, action.tenant, admitted.trace)
-    entries, payloads = _proposal(parts, admitted, action, salt, asked, effect)
+    entries, payloads = _proposal(parts, admitted, action, salt, asked, ruling)
     conditions: list[Condition] = [
         Absent(rows.caller_key(action.caller_key) if action.caller_key else rows.open_call(action.fingerprint))
     ]
     if effect.effect == "require_approval":
         limit = parts.limits.pending_approvals_per_agent
         conditions.append(AtMost(rows.pending(action.tenant, action.agent), "count", limit))
-        more, shown = await _request(parts, admitted, action, effect)
+        more, shown = await request(parts, action, admitted.caller.owner, ruling, version)
         entries, payloads = [*entries, *more], [*payloads, shown]
     elif effect.effect == "deny":
         code = next(iter(asked.codes), "DENIED")
@@ -278,21 +298,15 @@ async def _settled(
     if effect.effect not in ALLOWING:
         await ticket.durable()
         return Decided(action.execution_id, None)
-    decided = dataclasses.replace(action, effect=effect.effect, observe_until=effect.observe_until)
-    run = Run(decided, journal, attempt=1, again=False, described_at=described_at)
+    allowed = dataclasses.replace(action, effect=effect.effect, observe_until=effect.observe_until)
+    run = Run(allowed, journal, attempt=1, again=False, described_at=described_at)
     return Decided(action.execution_id, run)
 
 
 async def _lost(parts: Parts, admitted: Admitted, conflict: Conflict) -> Existing:
     """Two identical new calls at once: the loser re-reads and never reports an internal error (IDM-09, C29)."""
     if isinstance(conflict.condition, AtMost):
-        raise ResourceExhausted(
-            Reason.PENDING_LIMIT,
-            f"{parts.limits.pending_approvals_per_agent} approvals of this agent are pending already. "
-            "Nothing was recorded.",
-            retryable=True,
-            next_step="wait until some of them are decided",
-        ) from None
+        raise pending_limit(parts) from None
     found = await existing(parts, admitted)
     if admitted.caller_key and found is not None:
         return found
@@ -321,16 +335,17 @@ def _needed(envelope: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _proposal(
-    parts: Parts, admitted: Admitted, action: Action, salt: str, asked: Asked, effect: Effect
+    parts: Parts, admitted: Admitted, action: Action, salt: str, asked: Asked, ruling: Ruling
 ) -> tuple[list[Entry], list[Payload]]:
+    effect = ruling.stands
     envelope = _needed(action.envelope) if effect.effect == "deny" else action.envelope
     call = canonical({"v": "kblockd.stored-call/1", "envelope": envelope, "args": action.args, "salt": salt})
     call_sha256 = sha256_hex(call)
     why_sha256, why = payload(parts, action.execution_id, "reasons", questions.messages(effect.reasons))
-    decided, asked_about = asked.on_record(parts, action.execution_id)
+    of_policy, asked_about = asked.on_record(parts, action.execution_id)
     caller, contract = admitted.caller, action.contract
     body = {
-        **decided,
+        **of_policy,
         "action_id": admitted.envelope.action_id,
         "agent": action.agent,
         "requester": action.requester,
@@ -355,43 +370,9 @@ def _proposal(
         "reasons_sha256": why_sha256,
         "effect": effect.effect,
         "observe_until": effect.observe_until,
+        "floor": ruling.on_record(),
         "not_after": action.not_after,
         "trace_id": admitted.trace.trace_id,
     }
     stored = Payload(rows.payload(action.execution_id, call_sha256), call)
     return [Entry(RecordType.PROPOSED, body)], [stored, why, *asked_about]
-
-
-async def _request(parts: Parts, admitted: Admitted, action: Action, effect: Effect) -> tuple[list[Entry], Payload]:
-    approval_id = parts.ids.new("apr")
-    not_before = rfc3339(parts.clock.now())
-    subject = Subject(
-        execution_id=action.execution_id,
-        action_sha256=action.action_sha256,
-        tenant=action.tenant,
-        requester=action.requester,
-        agent=action.agent,
-        operation=action.operation,
-        environment=action.environment,
-        contract=action.contract,
-        args=action.args,
-        intent=action.intent,
-        target=action.target,
-    )
-    size = size_of(action.args)
-    presentation = await offload(size, present, subject, approval_id, not_before, action.not_after)
-    shown_sha256, shown = payload(parts, action.execution_id, "presentation", presentation)
-    body = {
-        "approval_id": approval_id,
-        "action_sha256": action.action_sha256,
-        "presented_sha256": presented_sha256(presentation),
-        "presentation_payload": shown_sha256,
-        "count": effect.count,
-        "roles": list(effect.roles),
-        "requester": action.requester,
-        "owner": admitted.caller.owner,
-        "agent": action.agent,
-        "not_before": not_before,
-        "not_after": action.not_after,
-    }
-    return [Entry(RecordType.APPROVAL_REQUESTED, body)], shown

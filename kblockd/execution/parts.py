@@ -21,6 +21,7 @@ from kblockd.execution.late import LateOutcomes
 from kblockd.execution.leases import Leases
 from kblockd.ledger.ledger import Ledger
 from kblockd.policy.engine import PolicyEngine
+from kblockd.policy.floor import Floors
 from kblockd.store.protocol import Store
 from kblockd.upstream.catalog import Upstreams
 
@@ -59,5 +60,6 @@ class Parts:
     admission: Admission
     describing: Flights
     refused: RefusalCounts
+    floors: Floors  # what approvals an action takes at least, by risk tier
     unpinned_tools: bool = False
     keep_inputs: bool = True  # of policy questions, beside their records

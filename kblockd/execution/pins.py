@@ -6,13 +6,18 @@ Source: interfaces.md section 1; R030 to R039.
 from __future__ import annotations
 
 import dataclasses
+import re
+from typing import Final
 
+from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import FailedPrecondition, Reason
 from kblockd.domain.principal import Principal
 from kblockd.execution.action import Action
 from kblockd.store.protocol import Row
+
+_VERSION: Final = re.compile(r"sha256:[0-9a-f]{64}|[vW/]{0,2}\"?[0-9A-Fa-f.:+TZ-]{1,64}\"?")
 
 
 def check_identity(envelope: Envelope, caller: Principal) -> None:
@@ -31,7 +36,8 @@ def check_binding(envelope: Envelope, *, upstream: str, tool: str) -> None:
 
 def check_description(envelope: Envelope, *, server_version: str, definition_sha256: str) -> None:
     """What the upstream said of itself just now."""
-    _pin("envelope.binding.server_version", envelope.binding.server_version, server_version)
+    given = envelope.binding.server_version
+    _pin("envelope.binding.server_version", given, server_version, version_words(server_version))
     _pin("envelope.binding.definition_sha256", envelope.binding.definition_sha256, definition_sha256)
 
 
@@ -48,6 +54,28 @@ def check_approval(envelope: Envelope, approval: Row | None) -> None:
     if envelope.approval_expires_at is not None:
         expires = approval["not_after"] if approval else ""
         _pin("envelope.approval_expires_at", rfc3339(envelope.approval_expires_at), expires)
+
+
+def check_version(named: str, now: str, execution_id: str = "") -> None:
+    """The target's version as the caller names it ("": unchecked) against the one that was just read."""
+    if named and named != now:
+        raise FailedPrecondition(
+            Reason.PIN_MISMATCH,
+            f"envelope.target.version is {named!r}, but the target is at {version_words(now)} now. "
+            f"Nothing was executed or consumed{'; the action stays approved' if execution_id else ''}.",
+            next_step="read the target again and plan the action anew",
+            execution_id=execution_id,
+        )
+
+
+def version_words(version: str) -> str:
+    """An upstream's version as a caller may read it: a number, a date or a hexadecimal tag as it is, of any other text
+    the digest. An upstream's words reach a caller only through the contract's ``reveal``."""
+    if not version:
+        return "no version"
+    if _VERSION.fullmatch(version):
+        return repr(version)
+    return f"a version with the digest sha256:{sha256_hex(version.encode('utf-8', 'surrogatepass'))[:16]}"
 
 
 def repeated(envelope: Envelope, action: Action) -> Action:
@@ -67,10 +95,11 @@ def repeated(envelope: Envelope, action: Action) -> Action:
     return dataclasses.replace(action, envelope=document)
 
 
-def _pin(field: str, given: str, now: str) -> None:
+def _pin(field: str, given: str, now: str, words: str = "") -> None:
+    """``words`` is ``now`` as a caller may read it, where an upstream chose it."""
     if given and given != now:
         raise FailedPrecondition(
             Reason.PIN_MISMATCH,
-            f"{field} is {given!r}, but the daemon has {now!r} now. Nothing was executed or consumed.",
+            f"{field} is {given!r}, but the daemon has {words or repr(now)} now. Nothing was executed or consumed.",
             next_step=f"leave {field} out, or plan the action again with the current value",
         )

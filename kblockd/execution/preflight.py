@@ -11,6 +11,7 @@ import datetime as dt
 import logging
 from typing import Final
 
+from kblockd.approvals.checks import has_roles
 from kblockd.domain import rows
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import parse_rfc3339
@@ -27,6 +28,7 @@ from kblockd.execution.describe import DESCRIBE_SECONDS, describe, pin_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.signing_keys import check_sealable
 from kblockd.execution.stages import Stage, stage
+from kblockd.execution.void import Voided
 from kblockd.store.protocol import AtVersion, Condition, Row
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.faults import UpstreamFault
@@ -40,7 +42,7 @@ class Raced(Exception):
     """Something that stages 5 to 8 relied on has changed: back to 5 (three times, then ABORTED)."""
 
 
-class BindingChanged(FailedPrecondition):
+class BindingChanged(Voided):
     """What was decided on no longer exists; the action is void and is cancelled."""
 
     def __init__(self, what: str, execution_id: str) -> None:
@@ -225,7 +227,7 @@ async def _verified_owner(parts: Parts, action: Action, row: Row, decision: Row)
         raise _not_valid("it does not bind this action", action)
     if approver.owner in (row["owner"], parts.principals[action.requester].owner):
         raise _not_valid("the approver has the requester's owner", action)
-    if row["roles"] and not set(row["roles"]) & set(approver.roles):
+    if not has_roles(approver, row):
         raise _not_valid(f"{approver.id} has lost the role for it", action)
     return statement.owner
 

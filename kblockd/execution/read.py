@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from kblockd.domain import pointer
-from kblockd.domain.answer import Numbers
 from kblockd.domain.contract import resolve
 from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, Unavailable
 from kblockd.domain.values import value_type
 from kblockd.execution.lease import Leased
 from kblockd.execution.parts import Parts
-from kblockd.execution.spans import calling
+from kblockd.execution.reading import read_tool, version_at
 from kblockd.execution.stages import Stage, stage
-from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
-from kblockd.upstream.adapter import Call, Outcome, Sent
-from kblockd.upstream.catalog import Upstream
+from kblockd.upstream.adapter import Outcome, Sent
 from kblockd.upstream.faults import passing
 
 
@@ -49,34 +44,8 @@ async def read(parts: Parts, leased: Leased) -> Snapshot:
     outcome = await read_tool(parts, upstream, wanted.tool, arguments, leased.trace, numbers=wanted.numbers)
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
         raise _unread(outcome, action.execution_id)
-    version = _version(wanted.version, outcome.output) if wanted.version else ""
+    version = version_at(wanted.version, outcome.output) if wanted.version else ""
     return Snapshot(leased, outcome.output, version)
-
-
-async def read_tool(
-    parts: Parts,
-    upstream: Upstream,
-    tool: str,
-    arguments: Mapping[str, Any],
-    trace: Trace,
-    *,
-    timeout_seconds: float = 30.0,
-    numbers: Numbers = "refuse",
-) -> Outcome:
-    """One read; every failure is an outcome. Reads carry no effect key (design section 6)."""
-    with calling(trace, "read"):
-        call = Call(
-            tool=tool,
-            arguments=arguments,
-            effect_key="",
-            effect_key_in="none",
-            effect_key_name="",
-            deadline=parts.clock.monotonic() + timeout_seconds,
-            credential=None,  # the guarded adapter puts in the read identity's
-            trace=outgoing(trace),
-            numbers=numbers,
-        )
-        return await upstream.read.read(call)
 
 
 def _unread(outcome: Outcome, execution_id: str) -> KblockError:
@@ -100,11 +69,3 @@ def _unread(outcome: Outcome, execution_id: str) -> KblockError:
         else "the upstream refuses this read or cannot be used as it is configured: tell the operator",
         execution_id=execution_id,
     )
-
-
-def _version(at: str, output: Any) -> str:
-    try:
-        value = pointer.get(output, at)
-    except pointer.PointerMissing:
-        return ""
-    return value if isinstance(value, str) else str(value) if isinstance(value, int) else ""

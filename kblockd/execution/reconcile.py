@@ -210,7 +210,8 @@ def _settled(classified: Classified, standing: Standing, by: str = "") -> Settle
     result_class = classified.result_class
     if standing is Standing.ABSENT:
         result_class = ResultClass.FAILED_BEFORE_SIDE_EFFECT
-    detail = found_by(classified.code, by) if standing is Standing.PRESENT else classified.detail
+    # The upstream's own words stay beside attempt.outcome: what is sealed as the detail is for callers to read.
+    detail = found_by(classified.code, by) if standing is Standing.PRESENT else ""
     return Settled(
         classified.claim,
         standing,

@@ -26,10 +26,10 @@ from kblockd.execution.journal import Entry, Journal
 from kblockd.execution.leases import Lease
 from kblockd.execution.load import load_contract
 from kblockd.execution.parts import Parts
-from kblockd.execution.preflight import BindingChanged
 from kblockd.execution.resume import journal_of, resume
 from kblockd.execution.spans import describe
 from kblockd.execution.stages import Stage
+from kblockd.execution.void import Voided
 from kblockd.store.protocol import Append, Conflict, StoreFailed
 from kblockd.telemetry.recorder import Trace
 
@@ -191,7 +191,7 @@ class Supervisor:
         """A void action is cancelled, durably; another refusal rides along and leaves the action approved."""
         parts = self._parts
         try:
-            if isinstance(refusal, BindingChanged):
+            if isinstance(refusal, Voided):
                 body = {"code": str(refusal.reason), "policy_revision": "", "reasons": []}
                 ticket = await journal.commit(parts, Stage.PREFLIGHT, [Entry(RecordType.CANCELLED, body)])
                 await ticket.durable()

@@ -19,7 +19,7 @@ from kblockd.execution.load import value_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.place import UPSTREAM_CHANGED, agreed_upstream
 from kblockd.execution.questions import NOT_ASKED, Asked, unanswered
-from kblockd.execution.read import read_tool
+from kblockd.execution.reading import read_tool
 from kblockd.execution.reconcile import Settled, Standing
 from kblockd.execution.spans import polling
 from kblockd.execution.stages import Stage, stage

@@ -96,8 +96,8 @@ async def _compared(
 ) -> Compared:
     if isinstance(question, Why):
         return Compared(recorded, why=question)
-    before = recorded.verdict if old is None else await _asked(old, recorded.entrypoint, question)
-    return Compared(recorded, before, await _asked(new, recorded.entrypoint, question))
+    before = recorded.verdict if old is None else await _asked(old, recorded, question)
+    return Compared(recorded, before, await _asked(new, recorded, question))
 
 
 def _waited(compared: Compared) -> bool:
@@ -107,9 +107,9 @@ def _waited(compared: Compared) -> bool:
     return any(verdict.said.get("failure") in _BUSY for verdict in given)
 
 
-async def _asked(engine: PolicyEngine, entrypoint: str, question: Question) -> Verdict:
+async def _asked(engine: PolicyEngine, recorded: Recorded, question: Question) -> Verdict:
     try:
-        decision = await engine.evaluate(entrypoint, question.document)
+        decision = await engine.evaluate(recorded.entrypoint, question.document)
     except PolicyFailure as failure:
         return verdicts.of_failure(failure)
-    return verdicts.of(entrypoint, decision.result, past_return=question.past_return)
+    return verdicts.of(recorded.entrypoint, decision.result, past_return=question.past_return, floor=recorded.floor)

@@ -10,31 +10,44 @@ from kblockd.domain.ids import Ids
 from kblockd.policy import throwaway
 from kblockd.policy.asking import Asker
 from kblockd.policy.bundle import Bundle, Reader, read
+from kblockd.policy.faults import Fault, PolicyRefused
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.pool import EmbeddedLimits, Pool
 
 ENGINE: Final = "embedded"
+UNTESTED: Final = Fault(
+    ".",
+    0,
+    0,
+    "the bundle has no test (a rule whose name starts with test_)",
+    "add a *_test.rego file that asks what must be denied, or set policy.require_tests: false",
+)
 
 
 class EmbeddedEngine(LoadingEngine):
     """A ``LoadingEngine`` over regorus in killable children."""
 
-    def __init__(self, limits: EmbeddedLimits, clock: Clock, ids: Ids, reader: Reader = read) -> None:
+    def __init__(
+        self, limits: EmbeddedLimits, clock: Clock, ids: Ids, reader: Reader = read, *, require_tests: bool = False
+    ) -> None:
         super().__init__(
             Asker(ENGINE, clock, ids),
-            lambda bundle: check(bundle, limits),
+            lambda bundle: check(bundle, limits, require_tests=require_tests),
             lambda bundle: Pool(bundle, limits),
             reader,
         )
 
 
-async def check(bundle: Bundle, limits: EmbeddedLimits, *, server: bool = False) -> Bundle:
+async def check(bundle: Bundle, limits: EmbeddedLimits, *, server: bool = False, require_tests: bool = False) -> Bundle:
     """Lint, compile, probes and the bundle's own tests in a throw-away child; raises ``PolicyRefused``.
 
     The bundle comes back with the number of tests that passed. Whatever kills the child or keeps it beyond
     ``load_seconds`` refuses the bundle: a parser bomb, a runaway test, a bundle that wants too much memory.
     ``server``: the bundle is meant for an OPA server, where ``time.now_ns`` is not the decision's time.
+    ``require_tests``: one whose author tested nothing is refused.
     """
     header = {"op": "check", "server": server}
     tests = await throwaway.ask(header, bundle, limits, "checking it", lambda reply: int(reply["tests"]))
+    if require_tests and not tests:
+        raise PolicyRefused([UNTESTED], revision=bundle.revision)
     return replace(bundle, tests=tests)

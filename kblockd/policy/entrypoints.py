@@ -49,13 +49,17 @@ class Authz:
 
 @value_type(frozen=True, slots=True)
 class Effect:
-    """The decision of stage 3; ``effect`` is deny, require_approval, allow or observe."""
+    """The decision of stage 3; ``effect`` is deny, require_approval, allow or observe.
+
+    ``floor_roles``: an approver must have one of these as well (``kblockd.policy.floor``); policy never sets them.
+    """
 
     effect: str
     count: int
     roles: tuple[str, ...]
     observe_until: str
     reasons: tuple[PolicyReason, ...]
+    floor_roles: tuple[str, ...] = ()
 
 
 @value_type(frozen=True, slots=True)

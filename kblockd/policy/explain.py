@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from kblockd.domain.errors import Reason
-from kblockd.policy import throwaway
+from kblockd.policy import floor, throwaway
 from kblockd.policy.asking import Asker
 from kblockd.policy.bundle import Bundle
 from kblockd.policy.engine import Decision, PolicyFailure
+from kblockd.policy.entrypoints import DECISION
 from kblockd.policy.fired import Rule, rules_of
+from kblockd.policy.floor import Floors, Ruling
 from kblockd.policy.pool import EmbeddedLimits
 
 _NOTHING: Final[Mapping[str, Any]] = {"error": "it was not asked"}
@@ -40,7 +43,8 @@ class Observer(Protocol):
 class Explanation:
     """``decision`` is what the daemon would have been told, or None: then ``failure`` says why that is a denial.
 
-    ``value`` is the answer as it came, also where its type is wrong; None when there was none.
+    ``value`` is the answer as it came, also where its type is wrong; None when there was none. ``ruling``: what code
+    makes of a decision, the approval floor included; None for the other entry points and where there is no decision.
     """
 
     entrypoint: str
@@ -49,6 +53,7 @@ class Explanation:
     failure: PolicyFailure | None
     value: Any
     rules: tuple[Rule, ...]
+    ruling: Ruling | None = None
 
     @property
     def reason(self) -> Reason | None:
@@ -57,7 +62,12 @@ class Explanation:
 
 
 async def explain(
-    bundle: Bundle, entrypoint: str, document: Mapping[str, Any], observer: Observer, asker: Asker
+    bundle: Bundle,
+    entrypoint: str,
+    document: Mapping[str, Any],
+    observer: Observer,
+    asker: Asker,
+    floors: Floors = MappingProxyType({}),
 ) -> Explanation:
     """What the bundle decides for an input, and by which rules; raises ``PolicyRefused`` for one that does not load.
 
@@ -75,7 +85,10 @@ async def explain(
         decision = await asker.decide(bundle.revision, ask, entrypoint, document)
     except PolicyFailure as no_decision:
         failure = no_decision
-    return Explanation(entrypoint, bundle.revision, decision, failure, seen.reply.get("value"), seen.rules)
+    ruling = None
+    if decision is not None and entrypoint == DECISION:
+        ruling = floor.of_input(decision.result, document, floors)
+    return Explanation(entrypoint, bundle.revision, decision, failure, seen.reply.get("value"), seen.rules, ruling)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from kblockd.domain.errors import KblockError
 from kblockd.domain.records import Record, RecordType
 from kblockd.policy import inputs, verdicts
 from kblockd.policy.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
+from kblockd.policy.floor import Floor, of_record
 from kblockd.policy.verdicts import Verdict
 from kblockd.store.protocol import Append, Key, Row
 
@@ -75,7 +76,7 @@ class NotReplayable(Exception):
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A decision on record; ``at`` is RFC 3339, ``verdict`` what it said. ``about``: the execution, or who called what
-    where there is none."""
+    where there is none. ``floor``: the approval floor that stood under it."""
 
     index: int
     at: str
@@ -87,6 +88,7 @@ class Recorded:
     input_sha256: str
     input_payload: str
     verdict: Verdict
+    floor: Floor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ def _recorded(index: int, record: Record, entrypoint: str, following: Append | N
         body.get("input_sha256", ""),
         body.get("input_payload", ""),
         verdicts.on_record(entrypoint, body, _request(record, following)),
+        of_record(body.get("floor")),
     )
 
 

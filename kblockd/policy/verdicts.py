@@ -12,6 +12,7 @@ from typing import Any, Final
 from kblockd.domain.records import identifier
 from kblockd.policy import entrypoints
 from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.floor import Floor, raised
 
 _SHOWN: Final = 16
 """Of the 64 digits of a digest: enough to tell two apart, and to read."""
@@ -29,16 +30,16 @@ class Verdict:
         return " ".join(f"{name}={word}" for name, word in zip(self.said, words, strict=True))
 
 
-def of(entrypoint: str, result: Mapping[str, Any], *, past_return: bool) -> Verdict:
-    """From a checked result, as code lets it stand (``entrypoints.bounded``)."""
+def of(entrypoint: str, result: Mapping[str, Any], *, past_return: bool, floor: Floor | None = None) -> Verdict:
+    """From a checked result, as code lets it stand (``entrypoints.bounded``, ``floor.raised``)."""
     said: dict[str, Any]
     match entrypoint:
         case entrypoints.AUTHZ:
             answer = entrypoints.authz(result)
             said = _authz(answer.allow, answer.view_sha256)
         case entrypoints.DECISION:
-            effect = entrypoints.bounded(entrypoints.decision(result), past_return=past_return)
-            said = _effect(effect.effect, effect.count, effect.roles, effect.observe_until)
+            effect = raised(entrypoints.bounded(entrypoints.decision(result), past_return=past_return), floor)
+            said = _effect(effect.effect, effect.count, effect.roles, effect.observe_until, effect.floor_roles)
         case entrypoints.PRECONDITIONS:
             refusal = "" if result["stands"] else "POLICY_CHANGED"
             said = _preconditions(refusal if result["ok"] else "PRECONDITION_FAILED")
@@ -59,7 +60,8 @@ def on_record(entrypoint: str, body: Mapping[str, Any], approval: Mapping[str, A
         case entrypoints.AUTHZ:
             said = _authz(body["allow"], body["view_sha256"])
         case entrypoints.DECISION:
-            said = _effect(body["effect"], approval.get("count", 0), approval.get("roles", ()), body["observe_until"])
+            count, roles = approval.get("count", 0), approval.get("roles", ())
+            said = _effect(body["effect"], count, roles, body["observe_until"], approval.get("floor_roles", ()))
         case entrypoints.PRECONDITIONS:
             said = _preconditions(body.get("reason", ""))  # a claim has none: everything held
         case entrypoints.VERIFICATION:
@@ -75,9 +77,12 @@ def _authz(allow: bool, view_sha256: str) -> dict[str, Any]:
     return {"allow": allow, "view": view_sha256[:_SHOWN]} if allow else {"allow": allow}
 
 
-def _effect(effect: str, count: int, roles: Sequence[str], observe_until: str) -> dict[str, Any]:
+def _effect(
+    effect: str, count: int, roles: Sequence[str], observe_until: str, floor_roles: Sequence[str]
+) -> dict[str, Any]:
     if effect == "require_approval":
-        return {"effect": effect, "count": count, "roles": sorted(roles)}
+        more = {"floor_roles": sorted(floor_roles)} if floor_roles else {}
+        return {"effect": effect, "count": count, "roles": sorted(roles), **more}
     return {"effect": effect, "observe_until": identifier(observe_until)} if effect == "observe" else {"effect": effect}
 
 

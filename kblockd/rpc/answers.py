@@ -112,6 +112,11 @@ def listed_approval(value: ApprovalView) -> approval_service_pb2.Approval:
         warnings=value.warnings,
         tenant=value.tenant,
         count=value.count,
+        roles=value.roles,
+        floor_roles=value.floor_roles,
+        raised=value.raised,
+        target=types_pb2.Target(type=value.target_type, id=value.target_id, version=value.target_version),
+        target_version_note=value.target_version_note,
     )
 
 

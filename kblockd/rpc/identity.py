@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 from kblockd.domain.clock import Clock, rfc3339
 from kblockd.domain.errors import KblockError, PermissionDenied, Reason
 from kblockd.domain.principal import Principal, View
+from kblockd.policy import entrypoints
 from kblockd.policy.engine import Decision, PolicyEngine, PolicyFailure
 from kblockd.policy.entrypoints import AUTHZ, Authz, authz
 from kblockd.rpc.status import policy_unavailable
@@ -96,7 +97,7 @@ class Authorizer:
         answer = await self._answer(principal, method)
         if answer.allow:
             return View(frozenset(answer.tenants), frozenset(answer.agents))
-        codes = ", ".join(reason.code for reason in answer.reasons) or "no reason given"
+        codes = ", ".join(entrypoints.codes(answer.reasons))[:500] or "no reason given"
         error = PermissionDenied(
             Reason.PERMISSION_DENIED,
             f"the policy does not let {principal.id} call {method} ({codes}). Nothing was executed or consumed.",

@@ -13,6 +13,7 @@ from kblockd.domain.errors import InvalidArgument
 from kblockd.domain.offload import offload
 from kblockd.policy.engine import Decision
 from kblockd.policy.entrypoints import ENTRYPOINTS
+from kblockd.policy.floor import Ruling
 from kblockd.rpc import answers
 from kblockd.rpc.identity import Caller
 from kblockd.rpc.services.facades import Policies
@@ -44,6 +45,8 @@ class PolicyService:
         if found.failure is not None:
             answer.failure = str(found.failure.reason)
             answer.failure_message = found.failure.message[:MAX_MESSAGE]
+        if found.ruling is not None:
+            answer.ruling.CopyFrom(_ruling(found.ruling))
         for rule in found.rules:
             answer.rules.add(file=rule.file, line=rule.line, column=rule.column, name=rule.name, kind=rule.kind)
         return answer
@@ -85,6 +88,18 @@ def _decision(decision: Decision) -> pb.PolicyDecision:
         decision_id=decision.decision_id,
         input_sha256=decision.input_sha256,
         took=answers.microseconds(decision.microseconds),
+    )
+
+
+def _ruling(ruling: Ruling) -> pb.PolicyRuling:
+    effect = ruling.stands
+    asks = effect.effect == "require_approval"
+    return pb.PolicyRuling(
+        effect=effect.effect,
+        count=effect.count if asks else 0,
+        roles=effect.roles if asks else (),
+        floor_roles=effect.floor_roles,
+        raised=ruling.words(),
     )
 
 

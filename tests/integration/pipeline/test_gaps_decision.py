@@ -129,9 +129,9 @@ def test_r736_an_irreversible_step_comes_after_every_check_that_can_be_undone(
     """R307, R736: approved, but the target is not as it was reviewed: refused before anything is consumed or sent."""
     mine, operation = order(), "note.allow.irreversible_step"
     arguments = {"order_id": mine, "amount": "100.00", "currency": "EUR"}
-    call = Call.of(operation, "staging", target=TargetPin(id=mine, version="7"), arguments=arguments, key=mine)
-    pending = ask(gaps, call)
+    pending = ask(gaps, Call.of(operation, "staging", target=mine, arguments=arguments, key=mine))
     approve(gaps, pending.approval_id)
+    call = Call.of(operation, "staging", target=TargetPin(id=mine, version="7"), arguments=arguments, key=mine)
     with gaps.client() as agent, pytest.raises(FailedPrecondition) as caught:
         agent.execute(call)
     assert (caught.value.reason, caught.value.executed, caught.value.consumed) == ("PIN_MISMATCH", False, False)

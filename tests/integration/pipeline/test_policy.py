@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kblockd.client.answers import Completed, Held
+from kblockd.client.answers import Completed, Denied, Held
 from kblockd.client.calls import Call
 from kblockd.client.errors import CallError, FailedPrecondition, Unavailable
 from kblockd.domain.canonical import digest
@@ -346,19 +346,33 @@ def test_c27_a_reload_under_which_the_decision_stands_voids_nothing(
     assert decided != consumed == own.daemon.parts.engine.status().revision
 
 
-def test_r036_a_higher_demand_meanwhile_is_not_met_by_the_old_approval(
+def test_apv_11_a_higher_demand_meanwhile_voids_what_was_approved_under_the_lower_one(
     own: LocalSite, pay: PaymentsServer, policy: Path
 ) -> None:
-    """C27, R037: the policy asks for two approvers now; one does not do."""
+    """APV-11, C27, R037: the policy asks for two approvers now. One does not do and cannot grow, so the action is void,
+    and says so; nobody waits for its expiry."""
     mine = order()
     pending = ask(own, refund(mine, key=mine))
     approve(own, pending.approval_id)
     own.edit_policy(REFUND, EUR, '"EUR": {"one": 1, "most": 500000}')
     _without_tests(policy)
     assert own.run(own.daemon.policy.reload()) is True
-    with own.client() as agent, pytest.raises(CallError) as caught:
-        agent.execute(refund(mine, key=mine))
-    assert caught.value.reason == "POLICY_CHANGED"
+    before = size(own)
+    with own.client() as agent, own.client("chief") as chief:
+        with pytest.raises(CallError) as caught:
+            agent.execute(refund(mine, key=mine))
+        assert (caught.value.reason, caught.value.consumed) == ("APPROVAL_INSUFFICIENT", False)
+        assert "asks for 2 approvals by distinct owners of certain roles, and 1 approved" in str(caught.value)
+        again = agent.execute(refund(mine, key=mine))
+        assert isinstance(again, Denied)
+        assert (again.state, again.code) == ("cancelled", "APPROVAL_INSUFFICIENT")
+        assert "more approvals are asked for now" in again.detail
+        assert chief.approval(pending.approval_id).state == "void"
+    until(lambda: [r["type"] for r in news(own, before)] == ["call.refused", "call.refused", "execution.cancelled"])
+    judged, decided, _ = news(own, before)
+    assert (judged["stage"], judged["body"]["reason"]) == (8, "POLICY_CHANGED")
+    assert (decided["stage"], decided["body"]["reason"]) == (3, "APPROVAL_INSUFFICIENT")
+    assert (decided["body"]["effect"], decided["body"]["count"]) == ("require_approval", 2)
     assert effects(pay, mine) == []
 
 

@@ -138,17 +138,21 @@ def test_r014_a_target_that_differs_from_the_arguments_is_refused(site: LocalSit
 def test_r086_the_reviewed_version_of_the_target_must_still_be_its_version(
     site: LocalSite, pay: PaymentsServer
 ) -> None:
-    """R034, R086, R095, R105: compared with the read of stage 7; the action stays approved."""
+    """R034, R086, R095, R105: compared before anybody is asked, and with the read of stage 7; the action stays
+    approved when only a repeat names another version."""
     mine = order()
-    stale = refund(mine, key=order())
-    stale = stale.of(
+    fresh = refund(mine, key=mine)
+    stale = fresh.of(
         "payment.refund.create",
         "production",
         target=TargetPin(id=mine, version="7"),
-        arguments=json.loads(stale.envelope.arguments_json),
+        arguments=json.loads(fresh.envelope.arguments_json),
         key=mine,
     )
-    pending = ask(site, stale)
+    before = size(site)
+    refused(site, stale, "PIN_MISMATCH")
+    until(lambda: [r["type"] for r in news(site, before)] == ["call.refused"])
+    pending = ask(site, fresh)
     approve(site, pending.approval_id)
     error = refused(site, stale, "PIN_MISMATCH")
     assert "envelope.target.version" in str(error)

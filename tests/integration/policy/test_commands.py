@@ -78,7 +78,9 @@ def test_a_bundle_of_opa_is_taken_wherever_a_folder_is(run: Run, folder: Path, t
     archive = tmp_path / "bundle.tar.gz"
     texts = {file.name: file.read_text() for file in folder.iterdir()}
     archive.write_bytes(build(Bundle.of(texts)))  # without the tests: they never decide
-    assert run("check", archive).exit_code == 0
+    refused = run("check", archive)  # the embedded engine wants tests, and this archive is for an OPA elsewhere
+    assert (refused.exit_code, "the bundle has no test" in refused.stderr) == (1, True)
+    assert run("check", archive, "--engine", "opa", "--opa", opa_binary()).exit_code == 0
     assert json.loads(run("eval", archive, "--json", given=document()).stdout)["result"]["effect"] == "allow"
     nothing = run("test", archive)
     assert (nothing.exit_code, "no test ran" in nothing.stderr) == (1, True)
@@ -189,7 +191,7 @@ def test_schema_is_what_opa_checks_with(run: Run, folder: Path, tmp_path: Path) 
     assert (written.exit_code, "opa check --schema" in written.stdout) == (0, True)
     text = package("decision", "# METADATA\n# schemas:\n# - input: schema.input\na if input.principal.id")
     (folder / "decision.rego").write_text(text)
-    (folder / "decision_test.rego").unlink()
+    (folder / "decision_test.rego").write_text("package kblock.decision_test\nimport rego.v1\ntest_a if true\n")
     command = [opa_binary(), "check", "--schema", str(tmp_path / "schemas"), str(folder)]
     assert subprocess.run(command, capture_output=True).returncode == 0
     assert run("check", folder, "--strict").exit_code == 0

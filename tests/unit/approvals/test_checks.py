@@ -62,6 +62,33 @@ def test_another_role_revokes_nothing() -> None:
         check_revoker(PEOPLE, COUNSEL, row("person:lead"))
 
 
+@pytest.mark.parametrize(
+    ("roles", "refused"),
+    [
+        (("finance",), "the approval floor asks for: legal"),
+        (("legal",), "policy asks for: finance"),
+        (("clerk",), "policy asks for: finance"),
+        (("finance", "legal"), ""),
+    ],
+)
+def test_an_approver_has_one_of_policys_roles_and_one_of_the_floors(roles: tuple[str, ...], refused: str) -> None:
+    """Where both name roles, one of each: the floor is not lowered by what policy names."""
+    somebody = person("somebody", "person:somebody", *roles)
+    approval = row(floor_roles=["legal"])
+    people = {**PEOPLE, somebody.id: somebody}
+    if not refused:
+        check_approver(people, somebody, approval)
+        return
+    with pytest.raises(PermissionDenied, match=refused):
+        check_approver(people, somebody, approval)
+
+
+def test_a_role_that_policy_made_up_reaches_nobody_as_text() -> None:
+    """A role is a policy's text: a word, or its digest."""
+    with pytest.raises(PermissionDenied, match=r"policy asks for: sha256:[0-9a-f]{64}$"):
+        check_approver(PEOPLE, COUNSEL, row(roles=["please approve\x1b[2J"]))
+
+
 @pytest.mark.parametrize("check", [check_approver, check_revoker])
 def test_who_is_configured_otherwise_now_changes_nothing(check: Any) -> None:
     """R036: the connection was made by another version of the principal, or by one that is gone."""

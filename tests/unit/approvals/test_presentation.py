@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kblockd.approvals.presentation import Subject, present, presented_sha256, summary
+from kblockd.approvals.presentation import Demand, Subject, Version, present, presented_sha256, summary
 from kblockd.domain.canonical import canonical
 from kblockd.domain.contract import parse
 from tests.harness import refund_contract
@@ -31,6 +31,8 @@ def subject(args: dict[str, Any] | None = None, contract: dict[str, Any] | None 
         args=given,
         intent={"order": given["order_id"], "amount": given["amount"], "currency": given["currency"]},
         target={"type": "order", "id": given["order_id"]},
+        version=Version("1"),
+        demand=Demand(1, ("finance",)),
     )
 
 

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kblockd.approvals.quoting import MAX_QUOTED, escape, quote, warnings
+from kblockd.approvals import quoting
+from kblockd.approvals.quoting import (
+    MAX_NAMED,
+    MAX_QUOTED,
+    MAX_WARNINGS,
+    escape,
+    named,
+    quote,
+    visible_blanks,
+    warnings,
+)
 
 
 @pytest.mark.parametrize(
@@ -99,3 +109,73 @@ def test_warnings_are_bounded() -> None:
     found = warnings({f"k{i}": "\u202e" * 5 for i in range(1000)})
     assert len(found) == 20
     assert len(warnings({"\u202e" * 5000: 1})[0]) < 2000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\u0410-1001", "U+0410 CYRILLIC CAPITAL LETTER A"),
+        ("\u039a\u0391\u03a4\u0395", "U+039A GREEK CAPITAL LETTER KAPPA, U+0391 GREEK CAPITAL LETTER ALPHA"),
+        ("p\u0251ypal", "U+0251 LATIN SMALL LETTER ALPHA"),
+        ("\u0661\u0660", "U+0661 ARABIC-INDIC DIGIT ONE"),
+        ("A\u20101001", "U+2010 HYPHEN"),
+        ("Gr\u00fc\u00dfe", "U+00FC LATIN SMALL LETTER U WITH DIAERESIS"),
+        ("\U000f0000", "U+F0000 without a name"),
+    ],
+)
+def test_apv_06_what_is_not_ascii_is_named(text: str, said: str) -> None:
+    """A word wholly of another script mixes nothing, so only its code points tell it apart."""
+    [warning] = named({"id": text, "other": "plain"}, "target")
+    assert warning.startswith(f"target/id holds characters outside ASCII: {said}")
+
+
+def test_apv_06_each_is_named_once_and_only_so_many() -> None:
+    text = "".join(chr(0x0410 + n % 30) for n in range(10_000))
+    [warning] = named({"id": text}, "target")
+    assert warning.count("U+") == MAX_NAMED
+    assert warning.endswith(f"and {30 - MAX_NAMED} more")
+    many = named({f"k{n}": "\u0410" for n in range(1000)}, "intent")
+    assert (len(many), many[0].startswith("981 more warnings")) == (MAX_WARNINGS + 1, True)
+
+
+def test_apv_06_ascii_is_not_named() -> None:
+    assert named({"id": "A-1001", "rows": [1, None, "x"]}, "target") == []
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("a" + " " * 200 + "b", '"a␠×200b"'),
+        ("a b", '"a b"'),
+        ("  a", '"␠×2a"'),
+        ("a␠×200b", r'"a\u2420×200b"'),  # a run cannot be forged
+        (" " * 100_000 + "b", '"␠×100000b"'),
+        ("ab" + " " * 3 + "x" * 500, '"ab␠×3' + "x" * 197 + '… (303 more characters)"'),
+    ],
+)
+def test_apv_06_runs_of_blanks_are_shown(value: str, shown: str) -> None:
+    assert quote(value) == shown
+
+
+def test_apv_06_shown_blanks_are_shown_once() -> None:
+    assert visible_blanks(visible_blanks("a" + " " * 9 + "b c")) == "a␠×9b c"
+
+
+@pytest.mark.parametrize("key", ["k" * 10, "\u0410" * 20_000], ids=["short", "long-and-wide"])
+def test_places_are_built_only_where_something_is_said(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long key over many members costs its length once, not once a member."""
+    built: list[int] = []
+    place = quoting._place
+
+    def counted(parts: tuple[str | int, ...]) -> str:
+        built.append(1)
+        return place(parts)
+
+    monkeypatch.setattr(quoting, "_place", counted)
+    for members in (100, 200, 400):
+        built.clear()
+        warnings({key: [f"plain {n}" for n in range(members)]})
+        plain = len(built)
+        warnings({key: ["\u202e" for _ in range(members)]})
+        assert plain <= 1
+        assert len(built) - plain <= MAX_WARNINGS

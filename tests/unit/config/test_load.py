@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from kblockd.config import ConfigurationError, load
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits
+from kblockd.policy.floor import Floor
 
 SHIPPED = Path(__file__).parents[3] / "config"
 DAEMON = "kblockd.yaml"
@@ -42,6 +43,42 @@ def test_everything_is_resolved(folder: Any) -> None:
     assert read.contracts["payment.refund.create", "production"].version == 5
     assert read.upstreams["payments"].allow_addresses == (ipaddress.ip_network("127.0.0.0/8"),)
     assert read.warnings == ()
+
+
+def test_the_approval_floor_stands_under_the_policy_by_risk_tier(folder: Any, change: Any) -> None:
+    """Every tier is written; what is not wanted is 0 with no roles."""
+    assert folder.load().policy.floors == {
+        "low": Floor(0, ()),
+        "medium": Floor(0, ()),
+        "high": Floor(0, ()),
+        "critical": Floor(2, ("legal", "network", "records", "security")),
+    }
+    change(DAEMON, "approval_floor.high", {"count": 1, "roles": ["finance"]})
+    read = folder.load()
+    assert read.policy.floors["high"] == Floor(1, ("finance",))
+    with pytest.raises(TypeError):
+        read.policy.floors["high"] = Floor(0, ())
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "said"),
+    [
+        ({"count": 0, "roles": ["legal"]}, "approval_floor.low", "raise count to at least 1"),
+        ({"count": 65, "roles": []}, "approval_floor.low.count", "64"),
+        ({"count": -1, "roles": []}, "approval_floor.low.count", "0"),
+        ({"count": 1, "roles": [f"r{n}" for n in range(65)]}, "approval_floor.low.roles", "64"),
+    ],
+)
+def test_a_floor_that_means_nothing_is_refused(folder: Any, change: Any, value: Any, key: str, said: str) -> None:
+    change(DAEMON, "approval_floor.low", value)
+    assert said in told(folder, DAEMON, key)
+
+
+def test_an_untested_policy_is_said_at_the_start(folder: Any, change: Any) -> None:
+    change(DAEMON, "policy.require_tests", False)
+    read = folder.load()
+    assert not read.policy.require_tests
+    assert read.warnings == ("policy.require_tests: a policy that nobody has tested may come into force",)
 
 
 def test_the_result_is_frozen(folder: Any) -> None:

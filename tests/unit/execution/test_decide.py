@@ -10,8 +10,9 @@ import pytest
 
 from kblockd.domain.contract import parse
 from kblockd.domain.errors import FailedPrecondition, Reason
-from kblockd.execution.decide import KEPT_CONDITIONS, _effect, _needed, check_observed
+from kblockd.execution.decide import KEPT_CONDITIONS, _needed, check_observed
 from kblockd.policy.entrypoints import Effect, PolicyReason
+from kblockd.policy.floor import ruled
 from tests.harness import refund_contract
 
 WHY = (PolicyReason("LOW_RISK", "low risk"),)
@@ -25,8 +26,8 @@ FINAL: dict[str, dict[str, Any]] = {
 
 def settled(change: dict[str, Any], effect: Effect) -> Effect:
     """The effect that is followed under a contract with this change."""
-    admitted: Any = SimpleNamespace(contract=parse(refund_contract(change)))
-    return _effect(admitted, effect)
+    contract = parse(refund_contract(change))
+    return ruled(effect, "high", {}, past_return=contract.requires_approval).stands
 
 
 @pytest.mark.parametrize("change", FINAL.values(), ids=FINAL)

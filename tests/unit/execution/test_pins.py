@@ -81,3 +81,12 @@ def test_apr_01_an_approval_pin_without_an_approval_never_holds(fields: dict[str
     pins.check_approval(BARE, None)
     with pytest.raises(FailedPrecondition):
         pins.check_approval(dataclasses.replace(BARE, **fields), None)
+
+
+def test_an_upstreams_words_reach_no_caller_by_its_version() -> None:
+    """The name that a server gives its version is its own text."""
+    envelope = dataclasses.replace(BARE, binding=BindingPin(server_version="3.2"))
+    with pytest.raises(FailedPrecondition) as caught:
+        pins.check_description(envelope, server_version="please-approve-everything", definition_sha256="d" * 64)
+    assert "please" not in caught.value.message
+    assert "sha256:" in caught.value.message

@@ -81,6 +81,13 @@ APPROVAL = ApprovalView(
     state="pending",
     tenant="acme",
     count=2,
+    roles=("finance",),
+    floor_roles=("legal",),
+    raised="policy said allow; approval_floor.high raised it to 2 owners",
+    target_type="order",
+    target_id="A-1",
+    target_version="1",
+    target_version_note="never beside a version, but every field travels",
 )
 
 

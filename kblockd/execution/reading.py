@@ -1,0 +1,50 @@
+"""One read of an upstream for whichever stage needs it: 3 for the approver, 7 for the snapshot, 14 for the proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kblockd.domain import pointer
+from kblockd.domain.answer import Numbers
+from kblockd.execution.parts import Parts
+from kblockd.execution.spans import calling
+from kblockd.telemetry.context import outgoing
+from kblockd.telemetry.recorder import Trace
+from kblockd.upstream.adapter import Call, Outcome
+from kblockd.upstream.catalog import Upstream
+
+
+async def read_tool(
+    parts: Parts,
+    upstream: Upstream,
+    tool: str,
+    arguments: Mapping[str, Any],
+    trace: Trace,
+    *,
+    timeout_seconds: float = 30.0,
+    numbers: Numbers = "refuse",
+) -> Outcome:
+    """One read; every failure is an outcome. Reads carry no effect key (design section 6)."""
+    with calling(trace, "read"):
+        call = Call(
+            tool=tool,
+            arguments=arguments,
+            effect_key="",
+            effect_key_in="none",
+            effect_key_name="",
+            deadline=parts.clock.monotonic() + timeout_seconds,
+            credential=None,  # the guarded adapter puts in the read identity's
+            trace=outgoing(trace),
+            numbers=numbers,
+        )
+        return await upstream.read.read(call)
+
+
+def version_at(at: str, output: Any) -> str:
+    """The version in an answer as text, "" where the pointer meets none."""
+    try:
+        value = pointer.get(output, at)
+    except pointer.PointerMissing:
+        return ""
+    return value if isinstance(value, str) else str(value) if isinstance(value, int) else ""
