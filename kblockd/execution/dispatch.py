@@ -45,7 +45,7 @@ async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
             _call(parts, claim),
             lambda late: parts.late.add(execution_id, attempt, late),
             lambda begun: parts.leases.holds(claim.lease) if begun else may_send(parts, marked),
-            lambda: parts.late.outlives(execution_id),
+            on_outlive=lambda: parts.late.outlives(execution_id),
         )
     return Dispatched(marked, outcome, begun=not isinstance(outcome, NotBegun))
 

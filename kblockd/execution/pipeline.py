@@ -187,15 +187,19 @@ async def close(parts: Parts, ended: Ending | Hold | Adrift) -> Closed | Adrift:
     What says that nothing happened is not sealed over a late answer which says that something did, nor over an attempt
     that was lost without one more look-up (UPS-07).
     """
-    if isinstance(ended, Ending) and ended.result_class in BEFORE_EFFECT:
+    if isinstance(ended, Ending) and ended.result_class in BEFORE_EFFECT and not _contradicted(parts, ended):
         ended = await confirm(parts, ended)
     if isinstance(ended, Ending):
-        if ended.result_class in BEFORE_EFFECT and parts.late.acted(ended.run.action.execution_id):
+        if ended.result_class in BEFORE_EFFECT and _contradicted(parts, ended):
             return await hold(parts, late(ended.run))
         return await seal(parts, ended)
     if isinstance(ended, Hold):
         return await hold(parts, ended)
     return ended
+
+
+def _contradicted(parts: Parts, ended: Ending) -> bool:
+    return parts.late.acted(ended.run.action.execution_id)
 
 
 def late(attempt: Run) -> Hold:

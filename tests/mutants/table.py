@@ -16,6 +16,7 @@ _JUMPS: Final = "tests/integration/clocks/test_jumps.py"
 _POWER: Final = (
     "tests/crash/power/test_power_loss.py::test_led_01_power_is_lost_inside_a_commit[plain-10.mark_sent-headed]"
 )
+_UPS: Final = "tests/integration/hostile/test_ups.py"
 _SIGNALS: Final = "tests/crash/daemon/test_signals.py"
 _KILLED: Final = "tests/crash/daemon/test_boundaries.py::test_rec_08_apr_13_a_kill_on_the_way_of_an_approved_refund"
 
@@ -247,6 +248,48 @@ MUTANTS: Final = (
         "deadline by monotonic time alone",
         (Edit("kblockd/execution/consume.py", " or clock.now() >= self.deadline_at\n", "\n"),),
         f"{_JUMPS}::test_r572_no_attempt_begins_after_the_deadline_that_is_on_record[10.mark_sent:before]",
+        soak=True,
+    ),
+    Mutant(
+        "an exchange proves without its marked request",
+        (Edit("kblockd/upstream/scope.py", "asked = any(meter.asked for meter", "asked = any(True for meter"),),
+        "tests/unit/upstream/test_wrapper.py::"
+        "test_ups_09_an_exchange_that_was_not_used_for_the_marked_request_proves_nothing[unused]",
+    ),
+    Mutant(
+        "the shape of an error is not compared",
+        (
+            Edit(
+                "kblockd/execution/absence.py",
+                "    if errors.has is not None and _at(outcome.output, errors.has) is None:\n",
+                "    if False:\n",
+            ),
+        ),
+        f"{_UPS}::test_ups_06_the_answer_of_something_in_between_proves_nothing[problem-400-http-free]",
+        soak=True,
+    ),
+    Mutant(
+        "no look-up before an absence is sealed",
+        (Edit(_PIPELINE, "        ended = await confirm(parts, ended)\n", "        pass\n"),),
+        f"{_UPS}::test_ups_07_a_lost_attempt_is_looked_up_once_more_before_it_is_sealed_as_absent",
+        soak=True,
+    ),
+    Mutant(
+        "finality counts from the answer",
+        (
+            Edit(
+                "kblockd/execution/dispatch.py",
+                "            on_outlive=lambda: parts.late.outlives(execution_id),\n",
+                "",
+            ),
+        ),
+        f"{_UPS}::test_ups_08_nothing_is_absent_while_the_call_still_runs",
+        soak=True,
+    ),
+    Mutant(
+        "another place is asked",
+        (Edit("kblockd/execution/place.py", "    return upstream if run", "    return upstream if True or run"),),
+        f"{_UPS}::test_ups_14_a_verification_reads_only_where_the_action_was_agreed",
         soak=True,
     ),
     Mutant(

@@ -45,7 +45,6 @@ UPSTREAM = {
         "tools": {
             "refund": {
                 "path": "/refunds",
-                "not_executed_statuses": [422],
                 "success": {"pointer": "/ok", "equals": True},
             },
             "get_order": {"method": "GET", "path": "/orders/{order_id}"},
@@ -125,7 +124,9 @@ class Plan:
 
 def contracts() -> dict[str, Any]:
     """One deed, let through, approved or denied, over the provider; what is asked twice may be attempted twice."""
-    tool = {"errors_are_effect_free": False, "effect_key": {"in": "header", "name": EFFECT_KEY}}
+    own = {"in": "body", "media_type": "application/json", "has": "/refused", "rejected_before_work": [422]}
+    key = {"in": "header", "name": EFFECT_KEY}
+    tool = {"errors_are_effect_free": False, "errors": own, "effect_key": key}
     bounds: dict[str, Any] = {
         "tool": tool,
         "reads": {"verify": {"tool": "get_order", "arguments": {"order_id": "/args/order_id"}}},

@@ -128,7 +128,7 @@ class Door:
         fate = Fate(order.partition("-")[0])
         first = self._book.called(order, key) == 1
         if fate is Fate.REJECTED or (fate is Fate.BUSY and first):
-            return reply(422, {"ok": False}), True
+            return reply(422, {"ok": False, "refused": "closed"}), True
         if fate is Fate.NEVER or (fate is Fate.BEFORE and first):
             return b"", False
         if fate is not Fate.IDLE and not await self._act(fate, asked, key):

@@ -52,6 +52,7 @@ def guarded(
     ref: str = "none",
     slots: int = 4,
     late_seconds: float = 5.0,
+    linger_seconds: float = 0.0,
     max_output_bytes: int = 1 << 20,
 ) -> GuardedAdapter:
     """The wrapper around a plugin that behaves so."""
@@ -59,5 +60,5 @@ def guarded(
         Plugin(behaviour),
         credential=Credential(ref),
         slots=asyncio.Semaphore(slots),
-        limits=Limits(max_output_bytes, late_seconds=late_seconds, cancel_seconds=5.0),
+        limits=Limits(max_output_bytes, late_seconds=late_seconds, linger_seconds=linger_seconds, cancel_seconds=5.0),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -367,6 +368,58 @@ async def test_rpc_09_a_result_produced_while_being_cancelled_is_evidence() -> N
     assert "may have acted" in outcome.detail
     evidence = await asyncio.wait_for(late.get(), 10)
     assert evidence.request_ids == {"refund": "re_1"}
+
+
+@pytest.mark.parametrize("how", ["ends", "raises", "is cancelled", "catches the cancellation"])
+async def test_ups_08_whoever_called_learns_whether_a_task_that_outlived_its_answer_ended_by_itself(how: str) -> None:
+    """One that had to be cancelled may have left a thread behind; and what it said comes first."""
+    told: list[object] = []
+    done = asyncio.Event()
+    go = asyncio.Event()
+
+    async def behave(_: Call) -> Outcome:
+        try:
+            await go.wait()
+        except asyncio.CancelledError:
+            if how == "is cancelled":
+                raise
+        if how == "raises":
+            raise RuntimeError("late")
+        return Outcome(Sent.ANSWERED)
+
+    def outlives() -> Callable[[bool], None]:
+        told.append("outlives")
+
+        def ended(by_itself: bool) -> None:
+            told.append(by_itself)
+            done.set()
+
+        return ended
+
+    adapter = guarded(behave, late_seconds=30.0 if how in ("ends", "raises") else 0.1)
+    outcome = await adapter.invoke(call(0.1), lambda late: told.append(late.sent), on_outlive=outlives)
+    assert (outcome.code, told) == ("UPSTREAM_TIMEOUT", ["outlives"])
+    if how in ("ends", "raises"):
+        go.set()
+    await asyncio.wait_for(done.wait(), 10)
+    said = [Sent.ANSWERED] if how in ("ends", "catches the cancellation") else []
+    assert told == ["outlives", *said, how in ("ends", "raises")]
+
+
+async def test_ups_08_a_call_that_ends_in_time_outlives_nothing() -> None:
+    """Neither one that is refused before it starts."""
+    told: list[str] = []
+
+    def outlives() -> Callable[[bool], None]:
+        told.append("outlives")
+        return lambda by_itself: None
+
+    async def behave(_: Call) -> Outcome:
+        return Outcome(Sent.LOST)
+
+    await guarded(behave).invoke(call(), on_outlive=outlives)
+    await guarded(behave).invoke(call(-1.0), on_outlive=outlives)
+    assert told == []
 
 
 async def test_rpc_09_a_waiter_that_goes_away_loses_no_result() -> None:
