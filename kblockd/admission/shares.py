@@ -151,7 +151,7 @@ class _Pace:
 
     def wait(self, who: str, now: float, amount: float, *, most: float = math.inf) -> float:
         """Seconds from ``now`` until the turn of ``amount`` more, which is taken; no longer than ``most``."""
-        turn = max(self._next.get(who, 0.0), now - self._ahead)
+        turn = max(self._next.get(who, -math.inf), now - self._ahead)
         turn = min(turn, now + most)
         self._next[who] = turn + amount / self._per_second
         return max(0.0, turn - now)
