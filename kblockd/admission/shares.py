@@ -34,6 +34,10 @@ HOLD_SECONDS: Final = 5.0
 not heed the hint keeps to it all the same."""
 BURST_SECONDS: Final = 0.2
 """A burst is what this time allows: a longer one would be felt by the others while it lasts."""
+ANSWER_BYTES: Final = 4096
+"""So many bytes of an answer count as one more call: a page of a long list costs what many calls cost."""
+RECORDS_SECONDS: Final = 10.0
+"""A burst of records is what this time allows."""
 KEPT_BYTES: Final = 4096
 """So many bytes beside a record count as one more record."""
 
@@ -75,6 +79,11 @@ class Admission:
     async def turn(self) -> None:
         """Returns when the next call of the current principal may be worked on; they come in their order."""
         await self._pause(self._calls_paced.wait(principal(), self._clock.monotonic(), 1))
+
+    def answered(self, size: int) -> None:
+        """The current principal was sent so many bytes; its next calls wait for it."""
+        if size > ANSWER_BYTES:
+            self._calls_paced.wait(principal(), self._clock.monotonic(), size / ANSWER_BYTES)
 
     async def turn_of(self, size: int) -> None:
         """The same for a request of so many bytes."""
@@ -126,9 +135,10 @@ class Admission:
         self._records[who] = (self._balance(who) - spent, self._clock.monotonic())
 
     def _balance(self, who: str) -> float:
-        now, most = self._clock.monotonic(), float(self.shares.records_per_minute)
+        now, per_second = self._clock.monotonic(), self.shares.records_per_minute / 60
+        most = per_second * RECORDS_SECONDS
         left, since = self._records.get(who, (most, now))
-        return min(most, left + (now - since) * most / 60)
+        return min(most, left + (now - since) * per_second)
 
 
 class _Pace:
@@ -141,7 +151,7 @@ class _Pace:
 
     def wait(self, who: str, now: float, amount: float, *, most: float = math.inf) -> float:
         """Seconds from ``now`` until the turn of ``amount`` more, which is taken; no longer than ``most``."""
-        turn = max(self._next.get(who, 0.0), now - self._ahead)
+        turn = max(self._next.get(who, -math.inf), now - self._ahead)
         turn = min(turn, now + most)
         self._next[who] = turn + amount / self._per_second
         return max(0.0, turn - now)

@@ -36,13 +36,13 @@ class Shares:
     ``executions`` run at once; ``calls`` are in flight, waiting ones included; ``calls_per_second`` are begun, and the
     next ones wait; ``request_bytes`` are those of all requests in flight; ``policy_questions`` are with the engine at
     once, the next ones wait; ``upstream_calls`` are under way at one upstream, the next ones wait; ``streams`` are
-    watches, lists and ledger reads at once; ``records_per_minute`` is how fast the ledger may grow, in bursts of as
-    many.
+    watches, lists and ledger reads at once; ``records_per_minute`` is how fast the ledger may grow, in bursts of a
+    sixth of it.
     """
 
     executions: int = 32
     calls: int = 128
-    calls_per_second: int = 100
+    calls_per_second: int = 50
     request_bytes: int = 8_388_608
     policy_questions: int = 4
     upstream_calls: int = 8

@@ -7,29 +7,28 @@ Source: AGT-03, AGT-04.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kblockd.admission import Slots
 from kblockd.policy.engine import Decision, PolicyEngine, PolicyStatus
 
 
-@dataclass(frozen=True, slots=True)
 class SharedEngine:
     """A ``PolicyEngine`` in front of another."""
 
-    engine: PolicyEngine
-    slots: Slots
+    def __init__(self, engine: PolicyEngine, slots: Slots) -> None:
+        self._engine = engine
+        self._slots = slots
 
     def status(self) -> PolicyStatus:
         """Never blocks."""
-        return self.engine.status()
+        return self._engine.status()
 
     async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
         """See ``PolicyEngine``."""
-        async with self.slots:
-            return await self.engine.evaluate(entrypoint, document)
+        async with self._slots:
+            return await self._engine.evaluate(entrypoint, document)
 
     async def close(self) -> None:
         """Closes the engine behind it."""
-        await self.engine.close()
+        await self._engine.close()

@@ -108,7 +108,9 @@ class Calls:
                 with ExitStack() as held:
                     await self._admit(held, stream=False, lists=lists)
                     caller, request = await self._enter(held, method, request_type, context)
-                    return (await act(caller, request)).SerializeToString()
+                    answer = (await act(caller, request)).SerializeToString()
+                    self.admission.answered(len(answer))
+                    return answer
             except (Exception, asyncio.CancelledError) as error:
                 await self._abort(error, context)
                 raise AssertionError("abort returned") from error
@@ -123,7 +125,7 @@ class Calls:
                 with ExitStack() as held:
                     await self._admit(held, stream=True, lists=True)
                     caller, request = await self._enter(held, method, request_type, context)
-                    await _pump(act(caller, request), context)
+                    await self._pump(act(caller, request), context)
             except (Exception, asyncio.CancelledError) as error:
                 await self._abort(error, context)
 
@@ -168,6 +170,17 @@ class Calls:
                 await self.admission.hold_back()
                 raise
             return data
+
+    async def _pump(self, source: AsyncIterator[Message], context: Context) -> None:
+        try:
+            async for message in source:
+                data = message.SerializeToString()
+                await context.write(data)
+                self.admission.answered(len(data))
+        finally:
+            close = getattr(source, "aclose", None)
+            if close is not None:
+                await close()
 
     async def _abort(self, error: BaseException, context: Context) -> None:
         """Ends the call with a status; a call that its client gave up stays cancelled."""
@@ -215,16 +228,6 @@ def _parse(request_type: type[Message], data: bytes) -> Message:
         raise InvalidArgument.field("request", f"is not a {request_type.DESCRIPTOR.full_name}") from None
     refuse_unknown(request)
     return request
-
-
-async def _pump(source: AsyncIterator[Message], context: Context) -> None:
-    try:
-        async for message in source:
-            await context.write(message.SerializeToString())
-    finally:
-        close = getattr(source, "aclose", None)
-        if close is not None:
-            await close()
 
 
 def _metadata(context: Context) -> list[tuple[str, str | bytes]]:

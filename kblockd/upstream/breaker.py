@@ -6,8 +6,10 @@ Source: R203.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
+from kblockd.admission import principal
 from kblockd.upstream.adapter import Outcome, Sent
 from kblockd.upstream.model import BreakerLimits
 
@@ -15,36 +17,51 @@ from kblockd.upstream.model import BreakerLimits
 _OURS: Final = frozenset({"UPSTREAM_BUSY", "CREDENTIAL_UNREADABLE", "CREDENTIAL_INVALID", "LOCAL_RESOURCES"})
 
 
+@dataclass(slots=True)
+class _State:
+    """Of one principal."""
+
+    failures: int = 0
+    open_until: float | None = None
+
+
 class CircuitBreaker:
-    """Opens after ``failures`` transport failures in a row; then one probe each ``open_seconds`` until one succeeds."""
+    """Opens after ``failures`` transport failures in a row; then one probe each ``open_seconds`` until one succeeds.
+
+    For each principal by itself: one whose calls an upstream does not answer, because of what they ask for, must not
+    shut it to the others. One that is down is found out by each.
+    """
 
     def __init__(self, limits: BreakerLimits, clock: Callable[[], float]) -> None:
         self._limits = limits
         self._clock = clock
-        self._failures = 0
-        self._open_until: float | None = None
+        self._states: dict[str, _State] = {}
 
     @property
     def is_open(self) -> bool:
-        """Whether the upstream counts as down; asking takes no probe."""
-        return self._open_until is not None
+        """Whether the upstream counts as down for the current principal; asking takes no probe."""
+        return self._state().open_until is not None
 
     def allow(self) -> bool:
         """Whether a call may start now. While open, the first to ask after the wait is the probe."""
-        if self._open_until is None:
+        state = self._state()
+        if state.open_until is None:
             return True
-        if self._clock() < self._open_until:
+        if self._clock() < state.open_until:
             return False
         # The probe may never report (another check may refuse it), so the next one is due after the same wait.
-        self._open_until = self._clock() + self._limits.open_seconds
+        state.open_until = self._clock() + self._limits.open_seconds
         return True
 
     def observe(self, outcome: Outcome) -> None:
         """Counts: an answer of any kind closes, a call that was not sent or is lost is a failure."""
+        state = self._state()
         if outcome.sent not in (Sent.NOT_SENT, Sent.LOST):
-            self._failures = 0
-            self._open_until = None
+            state.failures, state.open_until = 0, None
         elif outcome.code not in _OURS and not outcome.code.startswith("PLUGIN_"):
-            self._failures += 1
-            if self._failures >= self._limits.failures:
-                self._open_until = self._clock() + self._limits.open_seconds
+            state.failures += 1
+            if state.failures >= self._limits.failures:
+                state.open_until = self._clock() + self._limits.open_seconds
+
+    def _state(self) -> _State:
+        return self._states.setdefault(principal(), _State())

@@ -143,7 +143,7 @@ def _peak(pid: int, *, reset: bool = False) -> float:
 async def suffer(site: Site, name: str, seconds: float, idle: float) -> Result:
     """One attack; the quiet times before and after it are ``idle`` seconds each."""
     assert site.process is not None
-    pid, mine = site.process.pid, f"{name}-{time.monotonic_ns()}"
+    pid, mine = site.process.pid, f"good-{name}-{time.monotonic_ns()}"
     async with AsyncClient(f"unix:{site.socket('agent')}") as good:
         before = await behave(good, idle, f"{mine}-before")
         records, store = await _size(site), _store_mib(site)
@@ -164,8 +164,8 @@ async def suffer(site: Site, name: str, seconds: float, idle: float) -> Result:
         grown = await _size(site) - records
     report = json.loads(said)
     good_calls = (during.rate * seconds + after.rate * idle) * RECORDS_EACH
-    minutes = 1 + (seconds + idle) / 60  # a burst of a minute's records, and what comes back
-    allowed = int(good_calls + (minutes + 0.5) * SHARES["records_per_minute"])
+    minutes = (seconds + idle) / 60 + 0.5  # with the burst, and what the executions under way still write
+    allowed = int(good_calls + minutes * SHARES["records_per_minute"])
     return Result(
         name, before, during, after, peak, grown, _store_mib(site) - store, allowed, report["ended"], report["words"]
     )

@@ -7,7 +7,7 @@ no lease, no target, no slot of the upstream, no place of an execution, no quest
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from kblockd_mcp.adapter import McpAdapter
@@ -16,6 +16,7 @@ from kblockd.client import CallError, Client
 from kblockd.client.answers import Completed
 from kblockd.execution.supervisor import Supervisor
 from kblockd.policy.pool import Pool
+from kblockd.policy.shared import SharedEngine
 from kblockd.rpc.identity import Authorizer
 from kblockd.rpc.interceptors import Calls
 from kblockd.upstream.wrapper import GuardedAdapter
@@ -84,7 +85,8 @@ class Struck:
         assert self.site.daemon is not None
         daemon = self.site.daemon
         parts, upstream = daemon.parts, daemon.parts.upstreams["payments"]
-        serving: Any = parts.engine._serving
+        shared, shares = cast(SharedEngine, parts.engine), parts.admission
+        serving: Any = shared._engine._serving  # type: ignore[attr-defined]  # the embedded one
         return {
             "places": parts.capacity.running,
             "runs": len(daemon.supervisor._running) + len(daemon.supervisor._tasks),
@@ -95,6 +97,9 @@ class Struck:
             "questions": len(serving._open) + len(serving._queue) + sum(len(lane._given) for lane in serving._lanes),
             "shared questions": len(daemon.rpc._authorizer._asking),
             "calls": len(daemon.rpc._in_flight._running),
+            "shares": [*shares._calls, *shares._streams, *shares._bytes, *shares._executions],
+            "turns": shares.reading.taken + shared._slots.taken,
+            "definitions": len(parts.describing._asking) + len(parts.describing._next),
             "late answers": len(parts.late._waiting),
         }
 

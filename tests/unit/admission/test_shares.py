@@ -10,6 +10,7 @@ import pytest
 
 from kblockd.admission import Admission, on_behalf_of
 from kblockd.admission.shares import (
+    ANSWER_BYTES,
     BURST_SECONDS,
     BYTES_PER_SECOND,
     HOLD_SECONDS,
@@ -110,7 +111,7 @@ def test_what_was_done_is_said_only_where_it_was_looked_at() -> None:
 def test_records_come_back_with_time_and_a_debt_is_paid_first() -> None:
     clock = Hand()
     table = Admission(SHARES, clock)
-    table.recorded(60)
+    table.recorded(10)
     with pytest.raises(ResourceExhausted) as refused:
         table.check_records()
     assert refused.value.retry_after_seconds == pytest.approx(1.0)
@@ -123,13 +124,15 @@ def test_records_come_back_with_time_and_a_debt_is_paid_first() -> None:
     clock.seconds += 12.0
     assert table.may_record()
     clock.seconds += 10_000.0
-    table.recorded(60)
+    table.recorded(10)
     assert not table.may_record()  # idle time is not saved up
 
 
 def test_agt_06_what_is_kept_beside_a_record_counts_by_its_size() -> None:
     table = Admission(SHARES, Hand())
-    table.recorded(1, 59 * KEPT_BYTES)
+    table.recorded(1, 8 * KEPT_BYTES)
+    assert table.may_record()
+    table.recorded(0, KEPT_BYTES)
     assert not table.may_record()
 
 
@@ -168,6 +171,21 @@ async def test_agt_06_calls_of_one_principal_begin_at_a_bounded_rate_after_a_bur
         for _ in range(burst + SHARES.calls_per_second):
             await table.turn()
     assert clock.seconds == pytest.approx(before + 1001.0, abs=0.05)
+
+
+async def test_agt_07_a_long_answer_counts_as_many_calls() -> None:
+    clock = Hand()
+    table = Admission(SHARES, clock)
+    for _ in range(10):
+        await table.turn()
+        table.answered(100 * ANSWER_BYTES)
+    assert clock.seconds == pytest.approx(9 * 101 / SHARES.calls_per_second, rel=0.05)
+    clock.seconds += 1000.0
+    before = clock.seconds
+    await table.turn()
+    table.answered(ANSWER_BYTES)  # an ordinary one costs nothing
+    await table.turn()
+    assert clock.seconds == before
 
 
 async def test_who_does_not_heed_the_hint_keeps_to_it_all_the_same() -> None:

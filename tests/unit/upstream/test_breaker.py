@@ -9,6 +9,7 @@ import time
 import httpx2
 import pytest
 
+from kblockd.admission import on_behalf_of
 from kblockd.upstream.adapter import Outcome, Sent
 from kblockd.upstream.address_guard import AddressGuard
 from kblockd.upstream.breaker import CircuitBreaker
@@ -106,3 +107,17 @@ async def test_r203_a_daemon_without_descriptors_does_not_count_against_the_upst
             assert (exchange.tampered, exchange.bytes_written) == ("LOCAL_RESOURCES", 0)
             breaker.observe(Outcome(Sent.NOT_SENT, code=exchange.tampered))
     assert not breaker.is_open
+
+
+def test_one_principals_failures_do_not_shut_the_upstream_to_another() -> None:
+    """An agent whose calls are not answered, because of what it asks for, has its own breaker open."""
+    breaker, _ = _breaker()
+    with on_behalf_of("hostile"):
+        for _ in range(3):
+            breaker.observe(LOST)
+        assert not breaker.allow()
+    with on_behalf_of("good"):
+        assert breaker.allow()
+        breaker.observe(Outcome(Sent.ANSWERED))
+    with on_behalf_of("hostile"):
+        assert breaker.is_open
