@@ -136,6 +136,8 @@ def _call(module: Module, node: Node, functions: Functions) -> Iterator[Fault]:
         yield module.fault(node, f"{name} takes {arity} arguments, {count} are given", "correct the call")
     elif name == "walk" and count == 1:
         yield module.fault(node, "the engine cannot take the result of walk apart", "write walk(x, [path, value])")
+    elif name == "time.format" and "Array" in node["params"][0]:
+        yield module.fault(node, "time.format knows no zones and layouts here", "give it the nanoseconds alone (UTC)")
     elif name == "sprintf":
         yield from _format(module, node)
 
