@@ -37,6 +37,14 @@ class Shape:
             nodes = found
         return None
 
+    def is_text(self, path: Sequence[str | None]) -> bool:
+        """Whether ``input.<path>`` is a string whenever it has a value."""
+        nodes: list[Schema] = [self.schema]
+        for part in path:
+            nodes = [below for node in nodes for below in _below(node, part)]
+        plain = [each for node in nodes for each in _alternatives(node)]
+        return bool(plain) and all(each.get("type") == "string" for each in plain)
+
 
 def _below(node: Schema, part: str | None) -> Iterator[Schema]:
     for each in _alternatives(node):
