@@ -252,3 +252,43 @@ async def test_what_the_engine_cannot_read_is_a_note_and_its_annotations_are_sti
         (".", "note", "not-reviewed"),
         ("a.rego", "error", "metadata"),
     }
+
+
+def over_the_missing(*rules: str) -> list[str]:
+    """As ``found``, of a bundle that OPA decides by; only what this check says."""
+    texts = {**files(), "decision.rego": package("decision", *rules)}
+    findings = review(Modules(texts, {}), DecisionTime(), SCHEMA, server=True)
+    return [f"{each.line} {each.level}" for each in findings if each.code == "undefined"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "level"),
+    [
+        ('blocked if not input.args.region in {"eu"}', "error"),
+        ('blocked if not startswith(input.args.region, "eu")', "error"),
+        ("blocked if not input.args.amount > 5", "error"),
+        ('blocked if input.args.region != "eu"', "warning"),
+        ('blocked if "eu" != input.snapshot.region', "warning"),
+        ("f(x) if { input.args.region != x }", "warning"),
+        ('blocked if { input.args.other == 1; input.args.region != "eu" }', "warning"),
+    ],
+)
+def test_apv_10_a_refusal_over_what_may_be_missing_is_told(rule: str, level: str) -> None:
+    """With OPA as the engine a missing field must not turn into an allowance without a word."""
+    assert over_the_missing(rule) == [f"7 {level}"]
+    assert [each for each in found(rule) if "undefined" in each] == []  # the embedded engine's linter refuses or knows
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'blocked if not input.args.region == "eu"',
+        'blocked if { is_string(input.args.region); input.args.region != "eu" }',
+        'blocked if { region := input.args.region; region != "eu" }',
+        'blocked if input.principal.kind != "agent"',
+        "blocked if { some x in input.args.list; x != 1 }",
+        'known if input.args.region in {"eu"}\n\nblocked if not known',
+    ],
+)
+def test_apv_10_what_says_what_a_missing_value_means_is_left_alone(rule: str) -> None:
+    assert over_the_missing(rule) == []
