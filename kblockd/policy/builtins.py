@@ -36,6 +36,12 @@ ARITY: Final[Mapping[str, int]] = {
     "time.now_ns": 0,
 }
 
+ONLY_OPA: Final = (
+    *("array.flatten", "crypto.", "graphql.", "io.jwt.", "net.cidr_contains_matches", "net.cidr_merge"),
+    *("providers.aws.", "regex.globs_match", "rego.", "strings.render_template", "strings.split_n", "uri."),
+)
+"""Beginnings of the names of what OPA has and the embedded engine has not; deprecated ones are in neither."""
+
 _OUTSIDE: Final = "a policy must decide from its input and data alone; put the fact into the input"
 _DIFFERS: Final = "the embedded engine answers it differently from OPA; write it without, or set policy.engine to opa"
 

@@ -8,6 +8,7 @@
     uses         what a rule looks at, directly and through others
     packages     packages that no entry point comes to
     breadth      what allows more than it seems
+    heads        an object rule where a set is meant
     undefined    `not` and `!=` over what may be missing, for bundles that OPA decides by
 
 ``review`` runs in a child, over the engine's syntax tree; annotations are comments and are read by the parent
@@ -26,13 +27,13 @@ from typing import Any
 
 from kblockd.policy.modules import Modules, load
 from kblockd.policy.replacements import DecisionTime
-from kblockd.policy.review import breadth, packages, references, undefined
+from kblockd.policy.review import breadth, heads, packages, references, undefined
 from kblockd.policy.review.findings import Finding
 from kblockd.policy.review.shape import Shape
 from kblockd.policy.syntax import Module
 
 Part = Callable[[Sequence[Module], Shape], Iterator[Finding]]
-_PARTS: tuple[Part, ...] = (references.referenced, packages.unused, breadth.allows)
+_PARTS: tuple[Part, ...] = (references.referenced, packages.unused, breadth.allows, heads.objects)
 
 
 def review(modules: Modules, time: DecisionTime, schema: Mapping[str, Any], *, server: bool = False) -> list[Finding]:

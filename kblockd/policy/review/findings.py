@@ -15,7 +15,7 @@ _LEVELS: Final[Mapping[str, Level]] = {"error": "error", "warning": "warning", "
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
     """``code`` names the check: ``schema``, ``metadata``, ``input-path``, ``unused-package``, ``broad-allow``,
-    ``undefined``."""
+    ``undefined``, ``object-rule``."""
 
     file: str
     line: int

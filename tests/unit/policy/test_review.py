@@ -292,3 +292,29 @@ def test_apv_10_a_refusal_over_what_may_be_missing_is_told(rule: str, level: str
 )
 def test_apv_10_what_says_what_a_missing_value_means_is_left_alone(rule: str) -> None:
     assert over_the_missing(rule) == []
+
+
+def test_an_object_rule_where_a_set_is_meant_is_told() -> None:
+    assert found('deny[msg] if { msg := "a" }') == ["7:1 warning object-rule"]
+    assert found('deny contains msg if { msg := "a" }') == []
+    assert found('deny[msg] := 1 if { msg := "a" }') == []
+
+
+THIRD = "package third.policy\n\nimport rego.v1\n\nallow if input.request.user\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "codes"),
+    [
+        ("ok if data.third.policy.allow with input as {}", []),
+        ("ok if data.third.policy.allow", ["input-path"]),
+        ("ok if data.third.policy.allow with input.args as {}", ["input-path"]),
+        ("ok if data.third.policy.allow with input as {}\n\nalso if data.third.policy.allow", ["input-path"]),
+    ],
+)
+def test_a_policy_that_is_asked_with_an_input_of_its_own_passes(call: str, codes: list[str]) -> None:
+    """Third-party packages behind a rule of ours; asked as they are, their input is kblockd's."""
+    texts = {**files(), "decision.rego": package("decision", call), "third.rego": THIRD}
+    findings = review(Modules(texts, {}), DecisionTime(), SCHEMA)
+    assert [each.code for each in findings if each.file == "third.rego"] == codes
+    assert all("with input as" in each.next_step for each in findings if each.file == "third.rego")
