@@ -167,7 +167,7 @@ async def run_tests(settings: PolicySettings, bundle: Bundle, only: str) -> Tria
 
 async def review(settings: PolicySettings, bundle: Bundle) -> tuple[Finding, ...]:
     """What to correct or to ask about in ``bundle``, beyond ``check``."""
-    return await reviewer.review(bundle, _embedded_limits(settings))
+    return await reviewer.review(bundle, _embedded_limits(settings), server=settings.opa is not None)
 
 
 def note(settings: PolicySettings, bundle: Bundle, at: str) -> Path | None:

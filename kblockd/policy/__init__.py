@@ -46,8 +46,10 @@ Child side (``worker`` is its main)::
     negation     the part of the linter that looks below ``not``
     syntax       the engine's syntax tree: walking, names, places
     builtins     arity of every builtin that is allowed, and why the others are not
-    replacements builtins that the engine gets wrong, done again; patterns holds regex and glob,
-                 formats sprintf
+    affixes      the part that looks at builtins which OPA's rule index makes silent; bodies and opa.bodies read rules
+                 for it, text_paths says what is a string for sure
+    replacements builtins that the engine gets wrong, done again; patterns holds regex and glob, formats sprintf, texts
+                 letters and JSON (letter_case is generated), queries URLs, integers the rest
     samples      inputs for the probes
 
 ``faults`` and ``frames`` serve both sides. May not live here: what a decision means for an execution, records of

@@ -46,7 +46,8 @@ class Answers:
             case "explain":
                 return explaining.explain(Modules.from_json(json.loads(body)), self._time, header)
             case "review":
-                found = review(Modules.from_json(json.loads(body)), self._time, header["schema"])
+                modules, server = Modules.from_json(json.loads(body)), header.get("server") is True
+                found = review(modules, self._time, header["schema"], server=server)
                 return {"findings": [finding.to_json() for finding in found]}
             case "test":
                 return trying.test(Modules.from_json(json.loads(body)), self._time, header["only"])

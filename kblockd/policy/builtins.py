@@ -13,22 +13,21 @@ from kblockd.policy.replacements import REPLACED
 _NATIVE: Final[Mapping[int, str]] = {
     0: "",
     1: """
-        abs array.reverse base64.decode base64.encode base64.is_valid base64url.decode base64url.encode
-        base64url.encode_no_pad bits.negate ceil count floor glob.quote_meta hex.decode hex.encode intersection
-        is_array is_boolean is_null is_number is_object is_set is_string json.is_valid json.marshal json.unmarshal
-        lower max min net.cidr_expand net.cidr_is_valid object.keys object.union_n product round semver.is_valid
-        sort strings.reverse sum time.clock time.date time.format time.parse_duration_ns time.weekday trim_space
-        type_name union upper urlquery.decode urlquery.decode_object urlquery.encode urlquery.encode_object walk
-        yaml.marshal yaml.unmarshal
+        abs array.reverse base64.decode base64.encode base64.is_valid base64url.encode
+        base64url.encode_no_pad ceil count floor hex.decode hex.encode intersection
+        is_array is_boolean is_null is_number is_object is_set is_string json.unmarshal
+        max min net.cidr_expand net.cidr_is_valid object.keys object.union_n product round semver.is_valid
+        sort strings.reverse sum time.clock time.date time.parse_duration_ns time.weekday trim_space
+        type_name union walk
     """,
     2: """
-        array.concat bits.and bits.lsh bits.or bits.rsh bits.xor concat contains endswith format_int
-        graph.reachable graph.reachable_paths indexof indexof_n json.filter json.marshal_with_options json.patch
-        json.remove numbers.range object.filter object.remove object.subset object.union semver.compare split
+        array.concat concat contains endswith format_int
+        graph.reachable graph.reachable_paths json.patch
+        numbers.range object.filter object.remove object.union semver.compare split
         startswith strings.any_prefix_match strings.any_suffix_match time.diff time.parse_ns
         trim trim_left trim_prefix trim_right trim_suffix
     """,
-    3: "array.slice numbers.range_step object.get replace substring",
+    3: "numbers.range_step object.get",
 }
 
 ARITY: Final[Mapping[str, int]] = {
@@ -36,6 +35,12 @@ ARITY: Final[Mapping[str, int]] = {
     **{name: arity for name, (arity, _) in REPLACED.items()},
     "time.now_ns": 0,
 }
+
+ONLY_OPA: Final = (
+    *("array.flatten", "crypto.", "graphql.", "io.jwt.", "net.cidr_contains_matches", "net.cidr_merge"),
+    *("providers.aws.", "regex.globs_match", "rego.", "strings.render_template", "strings.split_n", "uri."),
+)
+"""Beginnings of the names of what OPA has and the embedded engine has not; deprecated ones are in neither."""
 
 _OUTSIDE: Final = "a policy must decide from its input and data alone; put the fact into the input"
 _DIFFERS: Final = "the embedded engine answers it differently from OPA; write it without, or set policy.engine to opa"
@@ -48,12 +53,18 @@ REFUSED: Final[Mapping[str, str]] = {
     "uuid.rfc4122": _OUTSIDE,
     "print": "input could reach a log; remove the call",
     "trace": "input could reach a log; remove the call",
+    "json.filter": _DIFFERS,
+    "json.marshal_with_options": _DIFFERS,
     "json.match_schema": _DIFFERS,
     "json.verify_schema": _DIFFERS,
+    "json.remove": _DIFFERS,
+    "object.subset": _DIFFERS,
     "units.parse": _DIFFERS,
     "units.parse_bytes": _DIFFERS,
     "uuid.parse": _DIFFERS,
     "yaml.is_valid": _DIFFERS,
+    "yaml.marshal": _DIFFERS,
+    "yaml.unmarshal": _DIFFERS,
 }
 
 # Only where an OPA server decides: the embedded engine has the decision's time there.

@@ -14,6 +14,8 @@ _VERB: Final = re.compile(r"%(.?)", re.DOTALL)
 
 def sprintf(text: str, arguments: list[Any]) -> str:
     """Raises ``ValueError`` for another verb, another number of arguments, or a value that would print otherwise."""
+    if not isinstance(arguments, list):
+        raise TypeError("sprintf takes an array of arguments")
     rest = iter(arguments)
     formatted = _VERB.sub(lambda found: _verb(found[1], rest), text)
     if next(rest, None) is not None or len(_verbs(text)) != len(arguments):

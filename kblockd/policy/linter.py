@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kblockd.policy import advice, builtins
+from kblockd.policy import advice, affixes, bodies, builtins
 from kblockd.policy.faults import Fault
 from kblockd.policy.negation import Negations
 from kblockd.policy.syntax import Module, Node, alias, reference, span, walk
+from kblockd.policy.text_paths import text_paths
 
 _KEYWORDS: Final = frozenset({"contains", "every", "if", "in"})
 _RESERVED: Final = frozenset({"input", "data"})
@@ -27,10 +28,12 @@ def lint(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Fau
     """All faults of a bundle, by file and place; ``tree`` is the engine's ``get_ast_as_json()``."""
     modules = [Module.from_ast(row) for row in tree]
     functions = _functions(modules)
-    negations = Negations(modules)
+    negations, is_text = Negations(modules), text_paths(data)
     faults = [*_defaults(modules), *_data(modules, data)]
     for module in modules:
         faults += [*_imports(module), *_rules(module, functions), *negations.faults(module)]
+        if not module.file.endswith("_test.rego"):
+            faults += affixes.faults(bodies.bodies(module), is_text)
         for kind, node in walk(module.rules):
             if check := _CHECKS.get(kind):
                 faults += check(module, node, functions)
@@ -136,6 +139,8 @@ def _call(module: Module, node: Node, functions: Functions) -> Iterator[Fault]:
         yield module.fault(node, f"{name} takes {arity} arguments, {count} are given", "correct the call")
     elif name == "walk" and count == 1:
         yield module.fault(node, "the engine cannot take the result of walk apart", "write walk(x, [path, value])")
+    elif name == "time.format" and "Array" in node["params"][0]:
+        yield module.fault(node, "time.format knows no zones and layouts here", "give it the nanoseconds alone (UTC)")
     elif name == "sprintf":
         yield from _format(module, node)
 

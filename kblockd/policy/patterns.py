@@ -13,6 +13,9 @@ from typing import Any, Final
 
 import re2
 
+from kblockd.policy.texts import integer
+from kblockd.policy.texts import text as _text
+
 _REFERENCE: Final = re.compile(r"\$(?:(?P<dollar>\$)|(?P<bare>\w+)|\{(?P<braced>\w+)\})", re.ASCII)
 
 
@@ -67,21 +70,21 @@ def _limited(matches: Iterator[Any], number: int) -> list[Any]:
 
 def find_n(pattern: str, value: str, number: int) -> list[str]:
     """``regex.find_n``; -1 is all."""
-    return [found.group() for found in _limited(_matches(pattern, value), int(number))]
+    return [found.group() for found in _limited(_matches(pattern, value), integer(number))]
 
 
 def find_all_submatch_n(pattern: str, value: str, number: int) -> list[list[str]]:
     """``regex.find_all_string_submatch_n``; a group that took no part is the empty string."""
-    found = _limited(_matches(pattern, value), int(number))
+    found = _limited(_matches(pattern, value), integer(number))
     return [[row.group(), *(group or "" for group in row.groups())] for row in found]
 
 
 def replace(value: str, pattern: str, template: str) -> str:
     """``regex.replace``: Go's ReplaceAllString, ``$1`` and ``${name}`` in the template."""
-    parts, position = [], 0
+    parts, position, wanted = [], 0, _text(template)
     for found in _matches(pattern, value):
         parts.append(value[position : found.start()])
-        parts.append(_expand(_text(template), found))
+        parts.append(_expand(wanted, found))
         position = found.end()
     return "".join(parts) + value[position:]
 
@@ -103,7 +106,7 @@ def _expand(template: str, found: Any) -> str:
 def split(pattern: str, value: str) -> list[str]:
     """``regex.split``: Go's Split(s, -1)."""
     compiled(_text(pattern))
-    if pattern and not value:
+    if pattern and not _text(value):
         return [""]
     parts: list[str] = []
     start = stop = 0
@@ -120,8 +123,9 @@ def split(pattern: str, value: str) -> list[str]:
 
 def template_match(template: str, value: str, opening: str, closing: str) -> bool:
     """``regex.template_match``: expressions between delimiters, everything else literal."""
-    if len(opening) != 1 or len(closing) != 1:
-        raise ValueError("a delimiter must be one character")
+    _text(value)
+    if len(_text(opening).encode()) != 1 or len(_text(closing).encode()) != 1:
+        raise ValueError("a delimiter must be one character of ASCII")
     parts, depth, start = ["(?s)^"], 0, 0
     for position, character in enumerate(template):
         if character == opening:
@@ -143,7 +147,9 @@ def template_match(template: str, value: str, opening: str, closing: str) -> boo
 
 def glob_match(pattern: str, delimiters: list[str] | None, value: str) -> bool:
     """``glob.match``: null means no delimiters, an empty array the dot (OPA's reference)."""
-    separators = [] if delimiters is None else list(delimiters) or ["."]
+    if delimiters is not None and not isinstance(delimiters, list):
+        raise TypeError("the delimiters of a glob must be an array or null")
+    separators = [] if delimiters is None else delimiters or ["."]
     if any(len(_text(separator)) != 1 for separator in separators):
         raise ValueError("a delimiter of a glob must be one character")
     return compiled(_glob(_text(pattern), "".join(sorted(separators)))).search(_text(value)) is not None
@@ -227,9 +233,3 @@ class _GlobReader:
             choices.append(self.sequence(nested=True))
         self._at += 1
         return f"(?:{'|'.join(choices)})"
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"must be a string, is a {type(value).__name__}")
-    return value

@@ -10,12 +10,14 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kblockd.policy import patterns
+from kblockd.policy import integers, patterns, queries, texts
 from kblockd.policy.formats import sprintf
+from kblockd.policy.integers import int64
 
 _RFC3339: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
@@ -23,7 +25,6 @@ _RFC3339: Final = re.compile(
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?", re.ASCII)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _BILLION: Final = 1_000_000_000
-_INT64: Final = range(-(1 << 63), 1 << 63)
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -55,7 +56,16 @@ def parse_rfc3339_ns(text: str) -> int:
             raise ValueError("a zone beyond 23:59")
         shift = dt.timedelta(hours=hours, minutes=minutes)
         moment += -shift if found[8] == "+" else shift
-    return _int64(_nanoseconds(moment) + int((found[7] or "").ljust(9, "0")))
+    return int64(_nanoseconds(moment) + int((found[7] or "").ljust(9, "0")))
+
+
+def time_format(value: int) -> str:
+    """``time.format`` of nanoseconds, in UTC, without zeros at the end of the fraction. A zone or a layout is an error
+    here: what an OPA makes of them depends on its database of zones."""
+    seconds, fraction = divmod(int64(texts.integer(value)), _BILLION)
+    moment = _EPOCH + dt.timedelta(seconds=seconds)
+    digits = f".{fraction:09}".rstrip("0") if fraction else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{digits}Z"
 
 
 def add_date(nanoseconds: int, years: int, months: int, days: int) -> int:
@@ -64,7 +74,7 @@ def add_date(nanoseconds: int, years: int, months: int, days: int) -> int:
     year, month = divmod(moment.year * 12 + moment.month - 1 + years * 12 + months, 12)
     first = moment.replace(year=year, month=month + 1, day=1)
     shifted = first + dt.timedelta(days=moment.day - 1 + days)
-    return _int64(_nanoseconds(shifted) + nanoseconds % _BILLION)
+    return int64(_nanoseconds(shifted) + nanoseconds % _BILLION)
 
 
 def to_number(value: Any) -> Any:
@@ -78,11 +88,20 @@ def to_number(value: Any) -> Any:
     found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     if not found:
         raise ValueError("not a decimal number")
-    return float(value) if found["fraction"] or found["exponent"] else _int64(int(value))
+    if not (found["fraction"] or found["exponent"]):
+        return int64(int(value))
+    number = float(value)
+    if math.isinf(number):  # OPA refuses it; a comparison with infinity would answer
+        raise ValueError("beyond what a number can hold")
+    return number
 
 
 def replace_n(replacements: Mapping[str, str], value: str) -> str:
     """``strings.replace_n``: one scan, the smallest key first at each place, nothing is scanned again."""
+    if not isinstance(replacements, dict):
+        raise TypeError("strings.replace_n takes an object first")
+    for each in (value, *replacements, *replacements.values()):
+        texts.text(each)
     if "" in replacements:
         raise ValueError("an empty string cannot be replaced")
     if not replacements:
@@ -153,12 +172,6 @@ def _nanoseconds(moment: dt.datetime) -> int:
     return (since.days * 86_400 + since.seconds) * _BILLION
 
 
-def _int64(value: int) -> int:
-    if value not in _INT64:
-        raise ValueError("beyond 64 bits")
-    return value
-
-
 REPLACED: Final[Mapping[str, tuple[int, Callable[..., Any]]]] = {
     "regex.match": (2, patterns.match),
     "regex.is_valid": (1, patterns.is_valid),
@@ -168,12 +181,34 @@ REPLACED: Final[Mapping[str, tuple[int, Callable[..., Any]]]] = {
     "regex.split": (2, patterns.split),
     "regex.template_match": (4, patterns.template_match),
     "glob.match": (3, patterns.glob_match),
+    "lower": (1, texts.lower),
+    "upper": (1, texts.upper),
+    "indexof": (2, texts.indexof),
+    "indexof_n": (2, texts.indexof_n),
+    "replace": (3, texts.replace),
+    "substring": (3, texts.substring),
+    "glob.quote_meta": (1, texts.quote_meta),
+    "base64url.decode": (1, texts.base64url_decode),
+    "json.is_valid": (1, texts.json_is_valid),
+    "json.marshal": (1, texts.json_marshal),
+    "urlquery.decode": (1, queries.decode),
+    "urlquery.decode_object": (1, queries.decode_object),
+    "urlquery.encode": (1, queries.encode),
+    "urlquery.encode_object": (1, queries.encode_object),
+    "array.slice": (3, integers.array_slice),
+    "bits.and": (2, integers.bits_and),
+    "bits.lsh": (2, integers.bits_lsh),
+    "bits.negate": (1, integers.bits_negate),
+    "bits.or": (2, integers.bits_or),
+    "bits.rsh": (2, integers.bits_rsh),
+    "bits.xor": (2, integers.bits_xor),
     "strings.replace_n": (2, replace_n),
     "strings.count": (2, occurrences),
     "sprintf": (2, sprintf),
     "to_number": (1, to_number),
     "time.parse_rfc3339_ns": (1, parse_rfc3339_ns),
     "time.add_date": (4, add_date),
+    "time.format": (1, time_format),
     "net.cidr_contains": (2, cidr_contains),
     "net.cidr_intersects": (2, cidr_intersects),
     "crypto.sha256": (1, sha256),

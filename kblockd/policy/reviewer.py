@@ -23,12 +23,14 @@ def schema_text() -> str:
     return (files("kblockd.policy") / "schemas" / SCHEMA_FILE).read_text("utf-8")
 
 
-async def review(bundle: Bundle, limits: EmbeddedLimits) -> tuple[Finding, ...]:
-    """All findings, by place. Rules that cannot be reviewed are a note: they may be Rego that only OPA reads."""
+async def review(bundle: Bundle, limits: EmbeddedLimits, *, server: bool = False) -> tuple[Finding, ...]:
+    """All findings, by place. Rules that cannot be reviewed are a note: they may be Rego that only OPA reads.
+    ``server``: OPA decides by it."""
     schema = json.loads(schema_text())
     found = annotated(bundle.modules, Shape(schema))
     try:
-        rules = await throwaway.ask({"op": "review", "schema": schema}, bundle, limits, "reviewing it", _findings)
+        header = {"op": "review", "schema": schema, "server": server}
+        rules = await throwaway.ask(header, bundle, limits, "reviewing it", _findings)
     except PolicyRefused as refused:
         rules = tuple(_unread(str(fault)) for fault in refused.faults)
     return tuple(sorted({*found, *rules}))

@@ -9,7 +9,8 @@
     scope          the running call: its exchanges are the proof that nothing was sent
     exchange       the guarded HTTP exchange; connection (HTTP/1.1, kept between calls), meter (counts, deadline), wire
                    (TCP, tls), body (bounded decoding) below it
-    address_guard  resolve, check, connect to exactly what was checked
+    address_guard  resolve, check, connect to exactly what was checked; special_addresses is its table, generated from
+                   IANA's registries
     credentials    Authorization values, read just before use; scrub takes them out of answers
     pins           reviewed definitions
     breaker        asked in preflight only; faults is what preflight may find

@@ -12,19 +12,33 @@ import ipaddress
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import httpx2
 
+from kblockd.upstream.special_addresses import IPV4, IPV6, PLATFORM
 from kblockd.upstream.wire import Wire, connect
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
-# 6to4 and NAT64: an IPv4 address stands inside, which may be anybody's private one.
-_CARRIERS: Final = tuple(map(ipaddress.IPv6Network, ("2002::/16", "64:ff9b::/96", "64:ff9b:1::/48")))
+# The only block from which IANA has ever delegated IPv6 unicast; ::/96, site-local and multicast lie outside of it.
+_IPV6_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+# 6to4, Teredo and NAT64: an IPv4 address stands inside, which may be anybody's private one, so none of them is reached
+# unless it is named. IANA calls 64:ff9b::/96 reachable and leaves the others open.
+_CARRIERS: Final = ("2002::/16", "2001::/32", "64:ff9b::/96", "64:ff9b:1::/48")
+_NAT64: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48")))
+_PLATFORM: Final = {ipaddress.ip_address(address): name for address, name in PLATFORM.items()}
+
+
+def _most_specific_first(rows: Iterable[tuple[str, str, bool]]) -> tuple[tuple[Network, bool], ...]:
+    blocks = [(ipaddress.ip_network(block), reachable and block not in _CARRIERS) for block, _, reachable in rows]
+    return tuple(sorted(blocks, key=lambda row: -row[0].prefixlen))
+
+
+_SPECIAL: Final = {4: _most_specific_first(IPV4), 6: _most_specific_first(IPV6)}
 
 
 class AddressRefused(httpx2.ConnectError):
@@ -70,8 +84,9 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
 class AddressGuard:
     """Resolves, checks and connects for one upstream (R626, R627).
 
-    ``allow`` lists the only networks that may be connected to; empty means global unicast only. A name with even
-    one forbidden address is refused whole: mixed answers are how a rebinding looks.
+    ``allow`` lists the only networks that may be connected to; empty means global unicast only. An address of a cloud
+    platform (metadata, credentials) must be named alone, as ``/32`` or ``/128``: a wide network never lets it through.
+    A name with even one forbidden address is refused whole: mixed answers are how a rebinding looks.
     """
 
     def __init__(
@@ -137,6 +152,9 @@ class AddressGuard:
 
     def _checked(self, host: str, answer: str) -> Address:
         address = normalised(answer)
+        if (platform := _platform(address)) and not any(_is_alone(address, network) for network in self._allow):
+            wanted = f"it belongs to the platform ({platform}) unless allow_addresses of the upstream names it alone"
+            raise AddressRefused(f"{host} resolves to {address}: {wanted}")
         if self._allow:
             allowed = any(address in network for network in self._allow)
             wanted = "allow_addresses of the upstream does not contain it"
@@ -169,9 +187,33 @@ def normalised(answer: str) -> Address:
 
 
 def is_global_unicast(address: Address) -> bool:
-    """Reachable over the Internet and nothing else; transition formats that carry an IPv4 address are not."""
-    if not address.is_global or address.is_multicast or address.is_reserved:
+    """Reachable over the Internet and nothing else, by IANA's registries (``special_addresses``).
+
+    Transition formats that carry an IPv4 address are not, nor are the addresses of cloud platforms, some of which
+    are ordinary public ones.
+    """
+    if _platform(address) or address.is_multicast:
         return False
-    if isinstance(address, ipaddress.IPv6Address):
-        return not address.is_site_local and not any(address in carrier for carrier in _CARRIERS)
-    return True
+    for network, reachable in _SPECIAL[address.version]:
+        if address in network:
+            return reachable
+    return address.version == 4 or address in _IPV6_UNICAST
+
+
+def _platform(address: Address) -> str:
+    """Which cloud's own address it is or carries, "" for none; a zone (``%eth0``) changes nothing."""
+    carried = _carried(address) if isinstance(address, ipaddress.IPv6Address) else None
+    return _PLATFORM.get(carried or type(address)(int(address)), "")
+
+
+def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that a gateway would send to."""
+    if address.teredo:
+        return address.teredo[1]
+    if any(address in network for network in _NAT64):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.sixtofour
+
+
+def _is_alone(address: Address, network: Network) -> bool:
+    return network.num_addresses == 1 and address in network

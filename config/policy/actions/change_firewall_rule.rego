@@ -31,12 +31,12 @@ decision := {"refusals": refusals, "tier": tier}
 refusals contains {"code": "NETWORK", "message": "the network is not an IPv4 network in CIDR notation"} if not bits
 
 refusals contains {"code": "TOO_WIDE", "message": "the network is wider than may ever be opened"} if {
-	input.args.change != "remove"
+	not input.args.change == "remove"
 	bits < fewest_bits
 }
 
 refusals contains {"code": "INSIDE_ONLY", "message": "this port is never opened to the outside"} if {
-	input.args.change != "remove"
+	not input.args.change == "remove"
 	input.args.port in inside_only
 	bits
 	not inside

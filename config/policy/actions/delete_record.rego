@@ -74,7 +74,8 @@ violations contains {"code": "CASCADED", "message": "other records were deleted 
 
 violations contains {"code": "OTHER_RECORD", "message": "the read is of another record"} if {
 	is_string(input.read.record)
-	input.read.record != input.args.record
+	asked := input.args.record
+	input.read.record != asked
 }
 
 shown := "expected" if {

@@ -26,7 +26,7 @@ decision := {"refusals": refusals, "tier": tier}
 
 refusals contains {"code": "OUTAGE", "message": "a critical service is restarted one instance after the other"} if {
 	input.args.service in critical
-	input.args.strategy != "rolling"
+	not input.args.strategy == "rolling"
 }
 
 tier := tiers.approved_by(2, approvers, "CRITICAL_SERVICE", "two must agree to restart a critical service") if {
@@ -76,14 +76,17 @@ violations contains {"code": "DUPLICATE", "message": "the service was restarted 
 violations contains {"code": "UNRELATED", "message": "another service changed with it"} if {
 	input.contract.verification.prohibited.unrelated_service_change == true
 	is_array(input.read.other_changes)
+	asked := input.args.service
 	some change in input.read.other_changes
-	change != input.args.service
+	change != asked
 }
 
 violations contains {"code": "OTHER_VERSION", "message": "the service came back as another version"} if {
 	input.contract.verification.expected.application_version == "unchanged"
 	input.read.operation_state == "completed"
-	input.read.application_version != input.snapshot.application_version
+	before := input.snapshot.application_version
+	after := input.read.application_version
+	after != before
 }
 
 shown := "expected" if {

@@ -8,6 +8,7 @@
     process     one OPA process on a Unix socket of its own
     supervised  SupervisedEngine: a process for each revision, watched and started again
     check       what a bundle must pass before OPA may decide by it
+    silence     which builtins of this OPA are silent over a wrong type, asked of it; bodies reads its syntax tree
     workshop    a bundle in files, and the OPA binary that looks at it in throw-away processes
     explain     the rules that fire, by OPA's coverage report
     trials      a run of a bundle's tests

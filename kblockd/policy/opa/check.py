@@ -1,7 +1,8 @@
 """What a bundle must pass before OPA may decide by it, by the OPA binary itself in throw-away processes.
 
 Compiled without the builtins that OPA calls non-deterministic (the network, randomness, the clock, the runtime,
-schemas that fetch others) and without ``print`` and ``trace``; asked every entry point; its own tests run.
+schemas that fetch others) and without ``print`` and ``trace``; no builtin over a value whose wrong type that OPA would
+be silent about; asked every entry point; its own tests run.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.faults import Fault, PolicyRefused
 from kblockd.policy.loading import unloadable
 from kblockd.policy.opa.process import OpaLimits, OpaProcess
+from kblockd.policy.opa.silence import unguarded
 from kblockd.policy.opa.workshop import CAPABILITIES, Workshop, opened, shown
 from kblockd.policy.samples import SAMPLES
 
@@ -36,7 +38,7 @@ async def check(bundle: Bundle, program: Path, run_dir: Path, limits: OpaLimits)
 
 
 async def _steps(shop: Workshop) -> tuple[list[Fault], int]:
-    for step in (compiled, _quiet, _probed):
+    for step in (compiled, _quiet, unguarded, _probed):
         if faults := await step(shop):
             return faults, 0
     return await _tested(shop)

@@ -8,6 +8,8 @@
     uses         what a rule looks at, directly and through others
     packages     packages that no entry point comes to
     breadth      what allows more than it seems
+    heads        an object rule where a set is meant
+    undefined    `not` and `!=` over what may be missing, for bundles that OPA decides by
 
 ``review`` runs in a child, over the engine's syntax tree; annotations are comments and are read by the parent
 (``kblockd.policy.reviewer``), which has the YAML parser.
@@ -25,17 +27,21 @@ from typing import Any
 
 from kblockd.policy.modules import Modules, load
 from kblockd.policy.replacements import DecisionTime
-from kblockd.policy.review import breadth, packages, references
+from kblockd.policy.review import breadth, heads, packages, references, undefined
 from kblockd.policy.review.findings import Finding
 from kblockd.policy.review.shape import Shape
 from kblockd.policy.syntax import Module
 
 Part = Callable[[Sequence[Module], Shape], Iterator[Finding]]
-_PARTS: tuple[Part, ...] = (references.referenced, packages.unused, breadth.allows)
+_PARTS: tuple[Part, ...] = (references.referenced, packages.unused, breadth.allows, heads.objects)
 
 
-def review(modules: Modules, time: DecisionTime, schema: Mapping[str, Any]) -> list[Finding]:
-    """Findings in the rules, by place; ``schema`` is that of the input. Raises ``RuntimeError``."""
+def review(modules: Modules, time: DecisionTime, schema: Mapping[str, Any], *, server: bool = False) -> list[Finding]:
+    """Findings in the rules, by place; ``schema`` is that of the input. Raises ``RuntimeError``.
+
+    ``server``: OPA decides by it, so that the embedded engine's linter has not seen it.
+    """
+    parts = (*_PARTS, undefined.undefined) if server else _PARTS
     tree = [Module.from_ast(row) for row in json.loads(load(modules, time).get_ast_as_json())]
-    found = {finding for part in _PARTS for finding in part(tree, Shape(schema))}
+    found = {finding for part in parts for finding in part(tree, Shape(schema))}
     return sorted(found.union(references.missing(tree, modules.data)))

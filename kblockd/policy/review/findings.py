@@ -14,7 +14,8 @@ _LEVELS: Final[Mapping[str, Level]] = {"error": "error", "warning": "warning", "
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """``code`` names the check: ``schema``, ``metadata``, ``input-path``, ``unused-package``, ``broad-allow``."""
+    """``code`` names the check: ``schema``, ``metadata``, ``input-path``, ``unused-package``, ``broad-allow``,
+    ``undefined``, ``object-rule``."""
 
     file: str
     line: int

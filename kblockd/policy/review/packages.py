@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from kblockd.policy import entrypoints
 from kblockd.policy.review.findings import Finding, at
 from kblockd.policy.review.shape import Shape
 from kblockd.policy.review.uses import Path, paths
-from kblockd.policy.syntax import Module
+from kblockd.policy.syntax import Module, reference
 
 _ASKED = {("data", *entrypoint.split("/")[:-1]) for entrypoint in entrypoints.ENTRYPOINTS}
 
@@ -28,7 +29,31 @@ def unused(tree: Sequence[Module], shape: Shape) -> Iterator[Finding]:
                 yield at(module, _place(module), "warning", "unused-package", what, "import it, or remove the file")
 
 
-def _used(files: Mapping[Path, Sequence[Module]]) -> set[Path]:
+def other_inputs(tree: Sequence[Module]) -> set[Path]:
+    """Packages that are used, and only below a ``with input as {...}``: third-party policies behind a rule of ours."""
+    files: dict[Path, list[Module]] = defaultdict(list)
+    for module in tree:
+        if not module.file.endswith("_test.rego"):
+            files[module.package].append(module)
+    return _used(files) - _used(files, _without_other_input)
+
+
+def _without_other_input(node: Any) -> Any:
+    """The same without the statements whose whole input is replaced."""
+    if isinstance(node, Mapping):
+        return {key: _without_other_input(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_without_other_input(each) for each in node if not _replaces_input(each)]
+    return node
+
+
+def _replaces_input(node: Any) -> bool:
+    mods = node.get("with_mods") or () if isinstance(node, Mapping) else ()
+    return any(reference(each["refr"]) == ("input",) for each in mods)
+
+
+def _used(files: Mapping[Path, Sequence[Module]], seen: Callable[[Any], Any] = lambda rules: rules) -> set[Path]:
+    """From the entry points on, by what ``seen`` leaves of the rules."""
     used: set[Path] = set()
     waiting = [package for package in files if package in _ASKED]
     while waiting:
@@ -36,7 +61,7 @@ def _used(files: Mapping[Path, Sequence[Module]]) -> set[Path]:
         if package in used:
             continue
         used.add(package)
-        named = {path for module in files[package] for path in paths(module, module.rules)}
+        named = {path for module in files[package] for path in paths(module, seen(module.rules))}
         waiting += [other for other in files if any(_touches(path, other) for path in named)]
     return used
 

@@ -12,19 +12,22 @@ from typing import Any
 
 from kblockd.policy import syntax
 from kblockd.policy.review.findings import Finding, at
+from kblockd.policy.review.packages import other_inputs
 from kblockd.policy.review.shape import Shape
 from kblockd.policy.review.uses import Path
 
 
 def referenced(tree: Sequence[syntax.Module], shape: Shape) -> Iterator[Finding]:
-    """Of every rule that decides."""
+    """Of every rule that decides by kblockd's input: what is only asked ``with input as {...}`` has another."""
+    foreign = other_inputs(tree)
     for module in tree:
-        if module.file.endswith("_test.rego"):
+        if module.file.endswith("_test.rego") or module.package in foreign:
             continue
         for each in syntax.references(module, module.rules):
             if each.path[0] == "input" and (misfit := shape.misfit(each.path[1:])):
                 place = each.places[misfit.at + 1]
-                yield at(module, place, "error", "input-path", misfit.message, misfit.next_step)
+                step = f"{misfit.next_step}; a policy for another input is asked `with input as {{...}}`"
+                yield at(module, place, "error", "input-path", misfit.message, step)
 
 
 def missing(tree: Sequence[syntax.Module], data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -37,6 +37,24 @@ class Shape:
             nodes = found
         return None
 
+    def is_text(self, path: Sequence[str | None]) -> bool:
+        """Whether ``input.<path>`` is a string whenever it has a value."""
+        nodes: list[Schema] = [self.schema]
+        for part in path:
+            nodes = [below for node in nodes for below in _below(node, part)]
+        plain = [each for node in nodes for each in _alternatives(node)]
+        return bool(plain) and all(each.get("type") == "string" for each in plain)
+
+    def is_given(self, path: Sequence[str | None]) -> bool:
+        """Whether ``input.<path>`` always has a value: each of its parts is required where it stands."""
+        nodes: list[Schema] = [self.schema]
+        for part in path:
+            plain = [each for node in nodes for each in _alternatives(node) if each.get("type") != "null"]
+            if not plain or not all(part in (each.get("required") or ()) for each in plain):
+                return False
+            nodes = [below for each in plain for below in _below(each, part)]
+        return True
+
 
 def _below(node: Schema, part: str | None) -> Iterator[Schema]:
     for each in _alternatives(node):

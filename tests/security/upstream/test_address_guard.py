@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import random
 import socket
 import threading
 import time
@@ -12,8 +13,10 @@ from collections.abc import Sequence
 import httpx2
 import pytest
 
+from kblockd.upstream import special_addresses
 from kblockd.upstream.address_guard import AddressGuard, AddressRefused, is_global_unicast, normalised
 from kblockd.upstream.exchange import Guard, Origin
+from tests.unit.upstream import make_special_addresses
 from tests.upstreams.misbehaving import MisbehavingServer
 from tests.upstreams.rest_app import RestApp
 
@@ -50,6 +53,25 @@ REFUSED = [
     "64:ff9b::a9fe:a9fe",
     "2002:7f00:1::",
     "2002:a00:1::",
+    "168.63.129.16",
+    "100.100.100.200",
+    "192.0.0.192",
+    "192.0.0.8",
+    "192.88.99.1",
+    "fd20:ce::254",
+    "100::1",
+    "100:0:0:1::1",
+    "2001::1",
+    "2001:2::1",
+    "2001:10::1",
+    "3fff::1",
+    "5f00::1",
+    "4000::1",
+    "64:ff9b:1::808:808",
+    "64:ff9b::808:808",
+    "2002:808:808::",
+    "::8.8.8.8",
+    "ff0e::1",
 ]
 
 
@@ -59,10 +81,93 @@ def test_r626_only_global_unicast_by_default(text: str) -> None:
     assert not is_global_unicast(normalised(text))
 
 
-@pytest.mark.parametrize("text", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "::ffff:8.8.8.8"])
+@pytest.mark.parametrize(
+    "text",
+    ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "::ffff:8.8.8.8", "192.0.0.9", "192.31.196.1", "2001:20::1"],
+)
 def test_global_unicast_is_allowed(text: str) -> None:
     """What the Internet routes."""
     assert is_global_unicast(normalised(text))
+
+
+def _inside(block: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    network = ipaddress.ip_network(block)
+    return [network[0], network[-1], network[network.num_addresses // 2]]
+
+
+def test_the_table_is_what_the_registries_say() -> None:
+    """Renewing a registry renews the table, and nobody edits it by hand."""
+    assert make_special_addresses.OUT.read_text() == make_special_addresses.text()
+
+
+@pytest.mark.parametrize("row", [*special_addresses.IPV4, *special_addresses.IPV6], ids=lambda row: row[0])
+def test_no_block_of_the_registries_is_reached_unless_it_is_globally_reachable(row: tuple[str, str, bool]) -> None:
+    """Whatever carries an IPv4 address is refused although IANA calls one of the carriers reachable."""
+    block, _, reachable = row
+    assert is_global_unicast(ipaddress.ip_network(block)[0]) is (reachable and block != "64:ff9b::/96")
+
+
+REFUSED_IPV4 = [block for block, _, reachable in special_addresses.IPV4 if not reachable]
+
+
+@pytest.mark.parametrize("block", REFUSED_IPV4)
+def test_an_ipv4_address_that_is_refused_is_refused_in_every_ipv6_address_that_carries_it(block: str) -> None:
+    for address in _inside(block):
+        if is_global_unicast(address):  # a more specific block within it is reachable
+            continue
+        number = int(address)
+        teredo = (0x20010000 << 96) | (number ^ 0xFFFFFFFF)
+        carriers = [0xFFFF << 32 | number, number, (0x2002 << 112) | number << 80, teredo]
+        carriers += [(0x64FF9B << 96) | number, (0x64FF9B0001 << 80) | number]
+        for carrier in carriers:
+            assert not is_global_unicast(normalised(str(ipaddress.IPv6Address(carrier)))), (address, carrier)
+
+
+def test_python_calls_nothing_private_that_the_table_lets_through() -> None:
+    """A cross-check by another hand; the registries list a few reachable blocks that older Pythons do not know."""
+    listed = [ipaddress.ip_network(block) for block, _, reachable in special_addresses.IPV6 if reachable]
+    listed += [ipaddress.ip_network(block) for block, _, reachable in special_addresses.IPV4 if reachable]
+    chance = random.Random(12)
+    addresses = [ipaddress.IPv4Address(chance.getrandbits(32)) for _ in range(20_000)]
+    addresses += [ipaddress.IPv6Address(1 << 125 | chance.getrandbits(125)) for _ in range(20_000)]
+    addresses += [ipaddress.IPv6Address(0x2001 << 112 | chance.getrandbits(112)) for _ in range(20_000)]
+    reached = [each for each in addresses if is_global_unicast(each)]
+    assert [each for each in reached if not each.is_global and not any(each in block for block in listed)] == []
+    assert len(reached) > 40_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "allow", "reached"),
+    [
+        ("169.254.169.254", ["0.0.0.0/0"], False),
+        ("169.254.169.254", ["169.254.0.0/16"], False),
+        ("169.254.169.254", ["169.254.169.254/32"], True),
+        ("168.63.129.16", [], False),
+        ("168.63.129.16", ["168.63.129.0/24"], False),
+        ("::ffff:169.254.169.254", ["0.0.0.0/0", "::/0"], False),
+        ("64:ff9b::a9fe:a9fe", ["64:ff9b::/96"], False),
+        ("64:ff9b::808:808", ["64:ff9b::/96"], True),
+        ("2002:a9fe:a9fe::1", ["2002::/16"], False),
+        ("fd00:ec2::254", ["fd00::/8"], False),
+        ("fd00:ec2::254%eth0", ["fd00::/8"], False),
+        ("fd00:ec2::255", ["fd00::/8"], True),
+        ("169.254.169.1", ["169.254.0.0/16"], True),
+    ],
+)
+async def test_a_wide_network_does_not_open_the_metadata_of_a_platform(
+    answer: str, allow: list[str], reached: bool
+) -> None:
+    """An agent that reaches them has the credentials of the machine: they must be named alone."""
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return [answer]
+
+    guard = AddressGuard([ipaddress.ip_network(each) for each in allow], resolve=resolve)
+    if reached:
+        assert len(await guard.check("name", 80, time.monotonic() + 5)) == 1
+        return
+    with pytest.raises(AddressRefused, match="unless allow_addresses of the upstream names it alone"):
+        await guard.check("name", 80, time.monotonic() + 5)
 
 
 def _answers(*rounds: Sequence[str]) -> tuple[AddressGuard, list[int]]:

@@ -60,6 +60,45 @@ OTHERS = [
     *('crypto.sha256("aé")', 'crypto.hmac.sha256("aé", "k")', 'crypto.hmac.equal("a", "b")'),
 ]
 
+CASES = ["İSTANBUL", "istanbul", "ΑΣ", "ΣΑΣ Σ", "straße", "ẞ", "ﬁ", "ǆ", "ǅ", "ŉ", "ΐ", "Ⅷ", "𐐀𐐨", "ꭰ", "A1\u00a0z", ""]
+MARSHALLED = [
+    *(
+        '"<&>"',
+        '"a\\u2028\\u2029\\u0000\\u007f\\b\\f\\n\\"\\\\/"',
+        '"é💶"',
+        "1",
+        "-2.5",
+        "null",
+        "[]",
+        "{}",
+        "1767225600000000001",
+    ),
+    *('{"b": [1, true], "a<": {"&": null}}', '{"b", "a", "é"}', "[0.25, {}]", '{"é": 1, "z": 2, "Z": 3}'),
+]
+SMALL = [
+    *(f"indexof({call})" for call in ('"é💶a", "a"', '"a", "b"', '"a", ""', '"aXa", "a"')),
+    *(f"indexof_n({call})" for call in ('"aaa", "aa"', '"é💶a", "a"', '"a", ""', '"a", "b"')),
+    *(f"glob.quote_meta({quote})" for quote in ('"*?[]{}\\\\-!,"', '"a:b"')),
+    *(f"base64url.decode({text})" for text in ('"YQ"', '"YQ=="', '"YQ="', '"+/+/"', '"YWJj\\n"', '"w6k"', '""')),
+    *(f"json.is_valid({text})" for text in ('"1e600000000"', '"NaN"', '"{}"', '"{"', '"[1,]"', '"\\"\\t\\""', '"01"')),
+    *(f"array.slice([1, 2, 3], {at})" for at in ("0, 2", "-1, 2", "2, 9", "2, 1", "0, 1.5")),
+    *(f"bits.{call}" for call in ("and(12, 10)", "or(12, 10)", "xor(12, 10)", "negate(5)", "negate(-1)", "lsh(1, 62)")),
+    *(f"bits.{call}" for call in ("rsh(-9, 1)", "rsh(1, 70)", "lsh(0, 99)", "lsh(1, -1)", "and(1.5, 1)", "rsh(5, -1)")),
+    *(f"replace({call})" for call in ('"aXbX", "X", "yy"', '"aaa", "aa", "b"', '"é", "é", "e"')),
+    *(
+        f"substring({call})"
+        for call in ('"é💶abc", 1, 2', '"abc", 1, -1', '"abc", 9, 1', '"abc", -1, 1', '"abc", 0, 99')
+    ),
+    *(f"time.format({at})" for at in (0, 10, 1500000000, 1767225600000000000, 1767225600120000000, -1, 1.5)),
+    *(f"urlquery.encode({text})" for text in ('"a b&c=*~-_./"', '"é💶"', '""', '"\\n"')),
+    *(f"urlquery.decode({text})" for text in ('"a%20b+c&d"', '" 1 "', '"%zz"', '"%"', '"%C3%A9"', '"a\\nb"')),
+    *(
+        f"urlquery.decode_object({text})"
+        for text in ('"a=1&b=2&a=3"', '"a"', '""', '"&&"', '"a=b=c"', '"a;b"', '"%20=+"')
+    ),
+    *(f"urlquery.encode_object({text})" for text in ('{"b": "x y", "a": ["1", "&"]}', '{"a": {"z", "y"}}', "{}")),
+]
+
 
 def quoted(text: str) -> str:
     """As a Rego string."""
@@ -83,6 +122,9 @@ def expressions() -> Iterator[str]:
         yield f"net.cidr_intersects({one}, {two})"
     yield from (f"time.parse_rfc3339_ns({quoted(text)})" for text in TIMES)
     yield from (f"sprintf({call})" for call in FORMATS)
+    yield from (f"{builtin}({quoted(text)})" for builtin in ("lower", "upper") for text in CASES)
+    yield from (f"json.marshal({value})" for value in MARSHALLED)
+    yield from SMALL
     yield from OTHERS
 
 

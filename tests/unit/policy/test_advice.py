@@ -16,7 +16,11 @@ from kblockd.policy import advice
             "rule data.a.b is recursive: data.a.b -> data.a.b",
             "let no rule depend on itself",
         ),
-        ("`if` keyword is required before rule body", "`if` keyword is required before rule body", "write the word"),
+        (
+            "`if` keyword is required before rule body",
+            "`if` keyword is required before rule body",
+            "`deny contains msg if",
+        ),
         ("expecting `package` Missing package declaration.", "package expected", "begin the file with its package"),
         ("expecting `}` while parsing query", "unexpected } token", advice.SYNTAX),
     ],
@@ -24,6 +28,11 @@ from kblockd.policy import advice
 def test_both_engines_get_the_same_step(embedded: str, opa: str, step: str) -> None:
     assert advice.next_step(embedded, advice.SYNTAX) == advice.next_step(opa, advice.SYNTAX)
     assert step in advice.next_step(opa, advice.SYNTAX)
+
+
+def test_an_import_behind_rules_is_named() -> None:
+    """OPA takes it, so that nothing is misspelt."""
+    assert "move the import above the first rule" in advice.next_step("unexpected keyword `import`", advice.SYNTAX)
 
 
 def test_a_function_that_is_not_there_is_not_sought_in_another_engine() -> None:
@@ -37,4 +46,6 @@ def test_a_function_that_is_not_there_is_not_sought_in_another_engine() -> None:
     )
     message, step = advice.undefined_function("io.jwt.verify_hs256", known)
     assert (message.startswith("io.jwt.verify_hs256 is not a function"), "policy.engine opa" in step) == (True, True)
+    message, step = advice.undefined_function("nosuch.thing", known)
+    assert ("OPA, of the embedded engine or" in message, "policy.engine" in step) == (True, False)
     assert "did you mean startswith?" in advice.undefined_function("startwith", known)[1]

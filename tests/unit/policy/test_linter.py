@@ -87,7 +87,8 @@ def test_import_refused(imports: str, message: str) -> None:
 
 
 ALLOWED = [
-    'x if startswith(input.a, "b")',
+    'x if startswith(input.method, "b")',
+    'x if {\n\tis_string(input.a)\n\tstartswith(input.a, "b")\n}',
     "x := f(1)\n\nf(a) := a",
     "x := data.a.f(1)\n\nf(a) := a",
     "x if y with input as {} with data.b as 1\n\ny if input.a",

@@ -252,3 +252,69 @@ async def test_what_the_engine_cannot_read_is_a_note_and_its_annotations_are_sti
         (".", "note", "not-reviewed"),
         ("a.rego", "error", "metadata"),
     }
+
+
+def over_the_missing(*rules: str) -> list[str]:
+    """As ``found``, of a bundle that OPA decides by; only what this check says."""
+    texts = {**files(), "decision.rego": package("decision", *rules)}
+    findings = review(Modules(texts, {}), DecisionTime(), SCHEMA, server=True)
+    return [f"{each.line} {each.level}" for each in findings if each.code == "undefined"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "level"),
+    [
+        ('blocked if not input.args.region in {"eu"}', "error"),
+        ('blocked if not startswith(input.args.region, "eu")', "error"),
+        ("blocked if not input.args.amount > 5", "error"),
+        ('blocked if input.args.region != "eu"', "warning"),
+        ('blocked if "eu" != input.snapshot.region', "warning"),
+        ("f(x) if { input.args.region != x }", "warning"),
+        ('blocked if { input.args.other == 1; input.args.region != "eu" }', "warning"),
+    ],
+)
+def test_apv_10_a_refusal_over_what_may_be_missing_is_told(rule: str, level: str) -> None:
+    """With OPA as the engine a missing field must not turn into an allowance without a word."""
+    assert over_the_missing(rule) == [f"7 {level}"]
+    assert [each for each in found(rule) if "undefined" in each] == []  # the embedded engine's linter refuses or knows
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'blocked if not input.args.region == "eu"',
+        'blocked if { is_string(input.args.region); input.args.region != "eu" }',
+        'blocked if { region := input.args.region; region != "eu" }',
+        'blocked if input.principal.kind != "agent"',
+        "blocked if { some x in input.args.list; x != 1 }",
+        'known if input.args.region in {"eu"}\n\nblocked if not known',
+    ],
+)
+def test_apv_10_what_says_what_a_missing_value_means_is_left_alone(rule: str) -> None:
+    assert over_the_missing(rule) == []
+
+
+def test_an_object_rule_where_a_set_is_meant_is_told() -> None:
+    assert found('deny[msg] if { msg := "a" }') == ["7:1 warning object-rule"]
+    assert found('deny contains msg if { msg := "a" }') == []
+    assert found('deny[msg] := 1 if { msg := "a" }') == []
+
+
+THIRD = "package third.policy\n\nimport rego.v1\n\nallow if input.request.user\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "codes"),
+    [
+        ("ok if data.third.policy.allow with input as {}", []),
+        ("ok if data.third.policy.allow", ["input-path"]),
+        ("ok if data.third.policy.allow with input.args as {}", ["input-path"]),
+        ("ok if data.third.policy.allow with input as {}\n\nalso if data.third.policy.allow", ["input-path"]),
+    ],
+)
+def test_a_policy_that_is_asked_with_an_input_of_its_own_passes(call: str, codes: list[str]) -> None:
+    """Third-party packages behind a rule of ours; asked as they are, their input is kblockd's."""
+    texts = {**files(), "decision.rego": package("decision", call), "third.rego": THIRD}
+    findings = review(Modules(texts, {}), DecisionTime(), SCHEMA)
+    assert [each.code for each in findings if each.file == "third.rego"] == codes
+    assert all("with input as" in each.next_step for each in findings if each.file == "third.rego")
