@@ -26,10 +26,10 @@ class KeyMismatch(Exception):
 
 async def check_keys(store: Store, ring: KeyRing) -> None:
     """For the start; raises ``KeysRefused`` with the id on disk and the ledger's. An empty ledger takes any keys."""
-    await _check_effect_secret(store, ring)
     known = {row["kid"]: row for _, _, row in await store.scan(("key",)) if row["role"] != effect_secret.ROLE}
     if known:
         await _check_succession(store, ring, known)
+    await _check_effect_secret(store, ring)
     for role in Role:
         active = ring.keyset.active(role)
         if active.from_index > store.size():

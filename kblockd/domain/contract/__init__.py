@@ -6,7 +6,7 @@
     derive     target, intent, summary, read arguments, what shows
     limits     an envelope's bounds on top of a contract     fault      what is wrong, and where
     promise    a schema that nobody reviewed                 steps      the work that a check may take
-    errors     the tool's own error answers, and what they prove
+    errors     the tool's own error answers, and what they prove     additions  keys that came later
 
 ``parse`` turns a plain document into a contract. May not live here: files, YAML, clocks, upstream calls.
 """

@@ -109,10 +109,3 @@ def _code(errors: ToolErrors, at: Path, code: int | str) -> Iterator[Fault]:
         yield Fault(at, f"{code} is not a status by which a tool refuses a call", "name one of 400 to 499 but 407, 408")
     elif errors.place == "tool_result":
         yield Fault(at, "a tool result has no status of its own", "name a text that stands at tool.errors.code")
-
-
-def document(dumped: dict[str, Any]) -> dict[str, Any]:
-    """A contract without ``tool.errors`` is the document that it was before there was such a key, digest and all."""
-    if dumped["tool"]["errors"] is None:
-        del dumped["tool"]["errors"]
-    return dumped

@@ -14,7 +14,8 @@ from pydantic import Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from kblockd.domain import canonical
-from kblockd.domain.contract import checks, errors
+from kblockd.domain.contract import checks
+from kblockd.domain.contract.additions import without_additions
 from kblockd.domain.contract.arguments import ArgumentsValidator
 from kblockd.domain.contract.errors import ToolErrors
 from kblockd.domain.contract.reading import Lookup, Reads
@@ -235,9 +236,9 @@ class ActionContract(Part):
     def document(self) -> dict[str, Any]:
         """Every key with its effective value as plain JSON, defaults included: Rego's ``input.contract``. Read only.
 
-        ``tool.errors`` is in it only where it is declared.
+        Keys that came later are in it only where they are not at their defaults (``additions``).
         """
-        return errors.document(self.model_dump(mode="json", by_alias=True))
+        return without_additions(self.model_dump(mode="json", by_alias=True))
 
     @cached_property
     def sha256(self) -> str:

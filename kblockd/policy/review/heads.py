@@ -1,4 +1,4 @@
-"""``deny[msg] if ...`` without ``contains``: an object of ``true`` by message in both engines, not a set of messages."""
+"""``deny[msg] if ...`` without ``contains``: an object of ``true`` by message in both engines, not a set of texts."""
 
 from __future__ import annotations
 

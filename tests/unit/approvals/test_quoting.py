@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -167,9 +169,9 @@ def test_places_are_built_only_where_something_is_said(key: str, monkeypatch: py
     built: list[int] = []
     place = quoting._place
 
-    def counted(parts: tuple[str | int, ...]) -> str:
+    def counted(at: str, path: Sequence[str | int], *, is_key: bool) -> str:
         built.append(1)
-        return place(parts)
+        return place(at, path, is_key=is_key)
 
     monkeypatch.setattr(quoting, "_place", counted)
     for members in (100, 200, 400):

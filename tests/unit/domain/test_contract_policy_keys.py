@@ -117,12 +117,27 @@ def test_every_key_of_the_policy_has_one_row() -> None:
 def test_the_shipped_contract_writes_every_key_that_there_is() -> None:
     """A newcomer sees each key once; only those of later versions are left out."""
     written = shipped()
-    read_back = contracts.parse(written).document
+    read_back = contracts.parse(written).model_dump(mode="json", by_alias=True)
     later = {"independent_data_sources", "required_confidence", "escalation_threshold", "conflicting_evidence"}
     assert set(read_back) == set(written)
     assert set(read_back["verification"]) - later == set(written["verification"])
     for part in ("action", "tool", "preflight", "execution", "progress", "evidence", "emergency"):
         assert read_back[part] == written[part]
+
+
+def test_upg_03_a_key_that_came_later_changes_no_digest_while_it_has_its_default() -> None:
+    """UPG-03: a ledger of the version before agreed on exactly this document."""
+    plain = shipped()
+    explicit = shipped()
+    del plain["tool"]["errors"]
+    for read in (plain["reads"]["snapshot"], plain["reads"]["verify"], *plain["lookup"]):
+        read.pop("numbers", None)
+    for read in (explicit["reads"]["snapshot"], explicit["reads"]["verify"], *explicit["lookup"]):
+        read["numbers"] = "refuse"
+    assert contracts.parse(plain).sha256 == contracts.parse(explicit).sha256
+    assert "errors" not in contracts.parse(explicit).document["tool"]
+    explicit["lookup"][0]["numbers"] = "text"
+    assert contracts.parse(plain).sha256 != contracts.parse(explicit).sha256
 
 
 @pytest.mark.parametrize("row", [r for r in ROWS if r.kind == "acts" and r.other is not None], ids=lambda r: r.path)

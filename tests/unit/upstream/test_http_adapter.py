@@ -264,12 +264,12 @@ async def test_ups_10_a_poll_that_cannot_be_kept_is_no_end(progress: Any) -> Non
     assert (outcome.sent, outcome.code) == (Sent.LOST, "RESULT_NOT_STORABLE")
 
 
-@pytest.mark.parametrize("status", [404, 500])
-async def test_an_error_answer_stays_one_whatever_is_in_its_body(status: int) -> None:
+@pytest.mark.parametrize(("status", "sent"), [(404, Sent.ANSWERED), (500, Sent.LOST)])
+async def test_an_error_answer_stays_one_whatever_is_in_its_body(status: int, sent: Sent) -> None:
     async with opened({"path": "/r", "method": "GET"}) as (upstream, _, app):
         app.reply = Reply(status, JSON, KEPT_BADLY["integer"])
         outcome = await upstream.read.read(_call())
-    assert (outcome.sent, outcome.is_error, outcome.unreadable) == (Sent.ANSWERED, True, None)
+    assert (outcome.sent, outcome.is_error, outcome.unreadable) == (sent, True, None)
     assert outcome.code == f"HTTP_{status}"
 
 
