@@ -80,7 +80,7 @@ def test_rcp_08_after_a_rotation_the_next_start_seals_with_the_new_key(own: Loca
     own.stop()
     old = KeyRing.load(own.data / "keys")
     shutil.copytree(own.data / "keys", own.folder / "before")
-    add_key(own.data / "keys", own.root_key, Role.RESULT, from_index=records + 1)  # daemon.stopped came after
+    add_key(own.data / "keys", own.root_key, Role.RESULT, from_index=records)
     own.start()
     after = completes(own, pay)
     assert before.result_class == after.result_class == "completed_verified"
