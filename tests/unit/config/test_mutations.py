@@ -29,13 +29,8 @@ FREE = {
 # Without these the meaning is the one that the shipped file shows, or there is less proof; config/README.md says which.
 OPTIONAL = {
     CONTRACT: [
-        *(
-            "tool.errors",
-            "reads.snapshot.numbers",
-            "preconditions",
-            "cancellation",
-            "lookup.0.absent_final_after_seconds",
-        ),
+        *("preconditions", "cancellation", "lookup.0.absent_final_after_seconds", "reads.snapshot.numbers"),
+        "tool.errors",
         *("verification.tolerated", "verification.consistency_delay_seconds"),
         *("execution.retry_unknown_outcome", "execution.sandbox_profile", "execution.credential_source"),
         *("progress", "emergency", "owners", "preflight.reserve_authority_budget"),
