@@ -17,7 +17,7 @@ from kblockd.client import messages
 from kblockd.domain.envelope import BindingPin, Envelope, TargetPin
 from kblockd.domain.errors import InvalidArgument, Reason
 from kblockd.domain.outcome import Finding
-from kblockd.rpc import convert
+from kblockd.rpc import convert, interceptors
 from tests.unit.rpc.fakes import AT, HEX
 
 FULL = Envelope(
@@ -256,3 +256,89 @@ def test_pages_states_and_limits() -> None:
     assert convert.states(["held"], {"held"}) == ("held",)
     with pytest.raises(InvalidArgument, match=r"states\[1\]"):
         convert.states(["held", "asleep"], {"held"})
+
+
+JUNK = {
+    "tiny fields": b"\xfa\x3f\x00" * 20_000,
+    "groups": b"\xfb\x3f\xfc\x3f" * 20_000,
+    "one long field": b"\xfa\x3f" + b"\xff\xff\x03" + bytes(65_535),
+}
+
+
+@pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK.keys())
+def test_agt_02_many_unknown_fields_are_refused_and_never_walked(junk: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protobuf's Python makes an object of each: half a second and a hundred megabytes for a megabyte of them."""
+
+    def never(message: Any) -> Any:
+        raise AssertionError("the unknown fields were walked")
+
+    monkeypatch.setattr(convert, "UnknownFieldSet", never)
+    envelope, request = minimal(), execution_service_pb2.ExecutionServiceExecuteRequest()
+    envelope.MergeFromString(junk)
+    request.MergeFromString(junk)
+    inside = execution_service_pb2.ExecutionServiceExecuteRequest(envelope=envelope)
+    for refuse in (lambda: convert.envelope(envelope), lambda: convert.refuse_unknown(request)):
+        with pytest.raises(InvalidArgument, match=r"holds \d+ bytes of fields that this daemon does not know"):
+            refuse()
+    with pytest.raises(InvalidArgument, match="holds"):
+        convert.refuse_unknown(inside)
+
+
+def test_agt_02_a_few_unknown_fields_are_named_and_no_more_than_a_few() -> None:
+    message = minimal()
+    message.MergeFromString(b"\xfa\x3f\x01x" * 500)
+    with pytest.raises(InvalidArgument) as caught:
+        convert.envelope(message)
+    assert len(caught.value.violations) == convert.MAX_FAULTS
+    request = execution_service_pb2.ExecutionServiceExecuteRequest(envelope=message)
+    convert.refuse_unknown(request)  # left to the envelope, whose schema version may be another
+    request.wait.MergeFromString(b"\xfa\x3f\x01x")
+    with pytest.raises(InvalidArgument) as caught:
+        convert.refuse_unknown(request)
+    assert caught.value.violations[0].field == "request.wait"
+
+
+def test_agt_02_more_than_any_legal_request_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"\xfa\x3f\x00" * (interceptors.MAX_MESSAGE // 3 + 1)
+    with pytest.raises(InvalidArgument, match=f"at most {interceptors.MAX_MESSAGE} are taken"):
+        interceptors._parse(Unparsed, data)  # type: ignore[arg-type]  # its FromString would raise
+
+
+class Unparsed:
+    """A message that nobody may parse."""
+
+    @staticmethod
+    def FromString(data: bytes) -> Any:
+        raise AssertionError("it was parsed")
+
+
+@pytest.mark.parametrize("name", ["preconditions_json", "postconditions_json"])
+def test_agt_03_conditions_share_the_bound_of_the_arguments(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured before a byte of them is parsed."""
+    message = minimal()
+    message.arguments_json = b'{"a":1}'
+    setattr(message, name, b'{"b":"' + b"x" * 85 + b'"}')
+    assert convert.envelope(message, max_arguments=100)
+    monkeypatch.setattr(convert.canonical, "parse", lambda *_, **__: pytest.fail("it was parsed"))
+    with pytest.raises(InvalidArgument, match="together have 100 bytes, at most 99 are taken") as caught:
+        convert.envelope(message, max_arguments=99)
+    assert caught.value.violations[0].field == f"envelope.{name}"
+
+
+def test_agt_01_a_long_key_over_many_members_is_an_object_like_others() -> None:
+    """400 KB that took the loop half a minute; too many values are refused before they are parsed."""
+    key = "\U0001f600" * 50_000
+    members = ",".join(f'"{i}":1' for i in range(20_000))
+    message = minimal()
+    message.preconditions_json = f'{{"{key}":{{{members}}}}}'.encode()
+    assert len((convert.envelope(message).preconditions or {})[key]) == 20_000
+    message.preconditions_json = b'{"a":[' + b"1," * 70_000 + b"1]}"
+    with pytest.raises(InvalidArgument, match="more than 65536 values"):
+        convert.envelope(message)
+
+
+def test_filters_and_faults_are_bounded() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        convert.states([""] * 100_000, {"held"})
+    assert caught.value.violations[0].field == "states"
+    assert len(caught.value.violations) == convert.MAX_FAULTS

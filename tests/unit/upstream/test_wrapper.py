@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,9 +17,11 @@ import pytest
 from grpc import aio
 
 from kblockd.domain.answer import Fault, Unreadable
+from kblockd.upstream import scrub, wrapper
 from kblockd.upstream.adapter import AdapterFault, Call, Facts, Outcome, Sent, ToolDescription
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import current
+from kblockd.upstream.scrub import Scrubber
 from kblockd.upstream.wrapper import NotBegun
 from tests.unit.upstream.plugin import call, guarded
 
@@ -605,3 +610,63 @@ async def test_the_credential_is_read_anew_for_every_call(monkeypatch: pytest.Mo
     assert "credential" not in repr(seen[0])
     assert outputs[0]["you sent"] == "[credential removed]"
     assert list(outputs[1]["n"][0]) == ["[credential removed]"]
+
+
+KEY = "k" * 500_000
+
+
+async def test_ups_17_a_flood_of_values_is_an_answer_without_an_output() -> None:
+    """A megabyte with one long key over 250,000 members: what came is said by its code, and proves nothing."""
+
+    async def behave(_: Call) -> Outcome:
+        return Outcome(Sent.ANSWERED, {KEY: [1] * 250_000}, raw_sha256="ab" * 32)
+
+    for outcome in (await guarded(behave).lookup(call()), await guarded(behave).invoke(call())):
+        assert (outcome.sent, outcome.output, outcome.code) == (Sent.ANSWERED, None, "RESULT_NOT_STORABLE")
+        assert "more than 65536 values" in outcome.detail
+        assert outcome.raw_sha256 == "ab" * 32
+
+
+async def test_ups_17_a_long_answer_is_made_storable_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A legal one is kept whole; its long key is written out for none of its members."""
+    threads: list[str] = []
+    storable = wrapper.storable
+
+    def seen(*arguments: Any) -> Outcome:
+        threads.append(threading.current_thread().name)
+        return storable(*arguments)
+
+    monkeypatch.setattr(wrapper, "storable", seen)
+    given = {KEY: {str(i): i for i in range(30_000)}}
+
+    async def long(_: Call) -> Outcome:
+        return Outcome(Sent.ANSWERED, given)
+
+    async def short(_: Call) -> Outcome:
+        return Outcome(Sent.ANSWERED, {"done": True})
+
+    assert (await guarded(long).lookup(call())).output == given
+    assert (await guarded(short).lookup(call())).output == {"done": True}
+    assert [name == threading.main_thread().name for name in threads] == [False, True]
+
+
+async def test_ups_17_a_definition_with_too_many_values_is_none() -> None:
+    async def behave(tool: str) -> ToolDescription:
+        return ToolDescription(tool, "1", {"enum": [1] * 70_000})
+
+    with pytest.raises(AdapterFault, match="more than 65536 values") as raised:
+        await guarded(describe=behave).describe("refund", call().deadline)
+    assert raised.value.code == "DEFINITION_NOT_CANONICAL"
+
+
+def test_the_fixed_search_of_a_scrubber_misses_nothing_that_its_pattern_would_match() -> None:
+    """Every character that the pattern, ignoring case, takes for another folds to the same text."""
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        for other in {character.lower(), character.upper(), character.casefold(), character.title()}:
+            if len(other) == 1 and re.fullmatch(re.escape(other), character, re.IGNORECASE):
+                assert scrub._folded(other) == scrub._folded(character)
+    for letter, others in {"i": "\u0130\u0131", "s": "\u017f", "k": "\u212a"}.items():
+        for other in others:
+            assert re.fullmatch(letter, other, re.IGNORECASE)
+            assert Scrubber(f"secret-{letter}".encode()).text(f"x secret-{other} y") == "x [credential removed] y"
