@@ -1,4 +1,4 @@
-"""``deny[msg] if ...`` without ``contains``: an object of ``true`` by message in both engines, not a set of messages."""
+"""``deny[msg] if ...`` without ``contains``: in both engines an object of ``true`` by message, no set of messages."""
 
 from __future__ import annotations
 
