@@ -12,7 +12,7 @@ from kblockd.policy import bundle, child, documents, reading
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.reading import KillableReader
 
-ONE_KEY = json.dumps({"k" * 2_000_000: {str(i): 1 for i in range(180_000)}}).encode()
+ONE_KEY = json.dumps({"k" * 2_000_000: {str(i): 1 for i in range(150_000)}}).encode()
 FLOOD = b'{"a":[' + b"1," * 2_000_000 + b"1]}"
 YAML = b"- [a, b]\n" * 14_000
 

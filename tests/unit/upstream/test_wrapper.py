@@ -651,11 +651,11 @@ async def test_ups_17_a_long_answer_is_made_storable_beside_the_loop(monkeypatch
 
 
 async def test_ups_17_a_definition_with_too_many_values_is_none() -> None:
-    async def behave(tool: str) -> ToolDescription:
-        return ToolDescription(tool, "1", {"enum": [1] * 70_000})
+    async def behave(_: Call) -> ToolDescription:
+        return ToolDescription("refund", "1", {"enum": [1] * 70_000})
 
     with pytest.raises(AdapterFault, match="more than 65536 values") as raised:
-        await guarded(describe=behave).describe("refund", call().deadline)
+        await guarded(behave).describe("refund", call().deadline)
     assert raised.value.code == "DEFINITION_NOT_CANONICAL"
 
 
