@@ -50,6 +50,6 @@ def undefined_function(name: str, known: Iterable[str]) -> tuple[str, str]:
         return f"no file of the bundle defines the function {name}", f"{correct}, or add the file that defines it"
     if name.startswith(builtins.ONLY_OPA):
         message = f"{name} is not a function of the embedded engine; OPA has it"
-        return message, "write it without, or set policy.engine to opa"
+        return message, "write it without; what only OPA has needs policy.engine opa"
     message = f"{name} is not a function of OPA, of the embedded engine or of the bundle"
     return message, f"{correct}, or import the rule that it stands for"
