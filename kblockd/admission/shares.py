@@ -37,7 +37,7 @@ BURST_SECONDS: Final = 0.2
 """A burst is what this time allows: a longer one would be felt by the others while it lasts."""
 ANSWER_BYTES: Final = 4096
 """So many bytes of an answer count as one more call: a page of a long list costs what many calls cost."""
-DEBT_SECONDS: Final = 30.0
+DEBT_SECONDS: Final = 60.0
 """How far what was sent can put off the next calls: nobody is kept waiting for ever by what it has read."""
 RECORDS_SECONDS: Final = 10.0
 """A burst of records is what this time allows."""
@@ -92,7 +92,7 @@ class Admission:
 
     async def turn(self, *, urgent: bool = False) -> None:
         """Returns when the next call of the current principal may be worked on; they come in their order."""
-        await self._in_turn(self._urgent_paced if urgent else self._calls_paced, 1)
+        await (self._urgent_paced if urgent else self._calls_paced).turn(principal(), self._clock, 1)
 
     def answered(self, size: int) -> None:
         """The current principal was sent so many bytes; its next calls wait for it."""
@@ -103,23 +103,13 @@ class Admission:
     async def turn_of(self, size: int) -> None:
         """The same for a request of so many bytes."""
         if size > SMALL:
-            await self._in_turn(self._bytes_paced, size)
+            await self._bytes_paced.turn(principal(), self._clock, size)
 
     async def hold_back(self) -> None:
         """Before a refusal is told."""
         wait = self._refusals_paced.wait(principal(), self._clock.monotonic(), 1, most=HOLD_SECONDS)
         if wait > 0:
             await self._clock.sleep(wait)
-
-    async def _in_turn(self, pace: _Pace, amount: float) -> None:
-        """A turn that is given up is free again: callers that lose patience must not put off their own repeats, each
-        time further."""
-        if (seconds := pace.wait(principal(), self._clock.monotonic(), amount)) > 0:
-            try:
-                await self._clock.sleep(seconds)
-            except asyncio.CancelledError:
-                pace.give_up(principal(), amount)
-                raise
 
     def check_execution(self) -> None:
         """Raises ``ResourceExhausted`` when as many of its executions run as may."""
@@ -170,6 +160,7 @@ class _Pace:
         self._per_second = per_second
         self._ahead = ahead
         self._next: dict[str, float] = {}
+        self._queues: dict[str, asyncio.Lock] = {}
 
     def wait(self, who: str, now: float, amount: float, *, most: float = math.inf) -> float:
         """Seconds from ``now`` until the turn of ``amount`` more, which is taken; no longer than ``most``."""
@@ -178,9 +169,13 @@ class _Pace:
         self._next[who] = turn + amount / self._per_second
         return max(0.0, turn - now)
 
-    def give_up(self, who: str, amount: float) -> None:
-        """A turn for ``amount`` that was waited for and not used."""
-        self._next[who] -= amount / self._per_second
+    async def turn(self, who: str, clock: Clock, amount: float) -> None:
+        """Returns at the turn of ``amount`` more. Only the first in the queue waits for a time, and takes it when it
+        has come: so one that gives up puts nobody off, and all heed what is taken meanwhile."""
+        async with self._queues.setdefault(who, asyncio.Lock()):
+            if (early := self._next.get(who, -math.inf) - clock.monotonic()) > 0:
+                await clock.sleep(early)
+            self.wait(who, clock.monotonic(), amount)
 
 
 @contextmanager

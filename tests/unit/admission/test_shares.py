@@ -211,6 +211,21 @@ async def test_a_turn_that_is_given_up_puts_off_nobody() -> None:
             await wait()
 
 
+async def test_agt_07_what_is_answered_meanwhile_puts_off_who_is_in_the_queue_already() -> None:
+    """A hundred calls at one moment: each that begins is sent much, and the others do not begin as if nothing was."""
+    clock = Hand()
+    table = Admission(SHARES, clock)
+    begun: list[float] = []
+
+    async def call() -> None:
+        await table.turn()
+        begun.append(clock.seconds)
+        table.answered(100 * ANSWER_BYTES)
+
+    await asyncio.gather(*(call() for _ in range(20)))
+    assert begun[-1] == pytest.approx(19 * 101 / SHARES.calls_per_second, rel=0.05)
+
+
 async def test_what_was_read_puts_off_the_next_call_by_a_bounded_time_and_no_urgent_one() -> None:
     clock = Hand()
     table = Admission(SHARES, clock)
