@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kblockd.admission.offload import offload
 from kblockd.approvals import checks
 from kblockd.approvals.asked import Asked, asked, state_at, visible
 from kblockd.approvals.checks import Capacity
@@ -22,7 +23,6 @@ from kblockd.domain.canonical import canonical, reparse, sha256_hex
 from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
 from kblockd.domain.errors import Aborted, InvalidArgument, Reason
 from kblockd.domain.ids import Ids
-from kblockd.domain.offload import offload
 from kblockd.domain.outcome import ApprovalView, Revocation
 from kblockd.domain.principal import Principal, View
 from kblockd.domain.records import RecordType

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from kblockd.admission.offload import offload, size_of
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.contract import reveal
-from kblockd.domain.offload import offload, size_of
 from kblockd.domain.outcome import CallStatus, Outcome, StageEvent
 from kblockd.domain.records import identifier, read
 from kblockd.domain.states import ResultClass, State, acted

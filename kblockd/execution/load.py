@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kblockd.admission.offload import offload
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, reparse, sha256_hex, written
 from kblockd.domain.contract import ActionContract, derive_intent, parse_stored, tighten
 from kblockd.domain.errors import Internal, Reason
-from kblockd.domain.offload import offload
 from kblockd.execution import envelopes
 from kblockd.execution.action import Action
 from kblockd.execution.journal import NOTHING, Written

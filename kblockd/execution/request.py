@@ -8,12 +8,12 @@ that cannot be read refuses the request: nobody is asked for an approval that co
 
 from __future__ import annotations
 
+from kblockd.admission.offload import offload, size_of
 from kblockd.approvals.presentation import Demand, Subject, Version, present, presented_sha256
 from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.contract import resolve
 from kblockd.domain.errors import FailedPrecondition, Reason, ResourceExhausted
-from kblockd.domain.offload import offload, size_of
 from kblockd.domain.records import RecordType, identifier
 from kblockd.execution import pins
 from kblockd.execution.action import Action

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kblockd.admission.offload import INLINE_BYTES
 from kblockd.approvals import service
 from kblockd.domain.canonical import canonical, sha256_hex
-from kblockd.domain.offload import INLINE_BYTES
 from kblockd.execution import answers, load
 from kblockd.execution.journal import Written
 
