@@ -6,6 +6,7 @@ Source: ``limits.per_principal``; AGT-03 to AGT-07.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ BURST_SECONDS: Final = 0.2
 """A burst is what this time allows: a longer one would be felt by the others while it lasts."""
 ANSWER_BYTES: Final = 4096
 """So many bytes of an answer count as one more call: a page of a long list costs what many calls cost."""
+DEBT_SECONDS: Final = 60.0
+"""How far what was sent can put off the next calls: nobody is kept waiting for ever by what it has read."""
 RECORDS_SECONDS: Final = 10.0
 """A burst of records is what this time allows."""
 KEPT_BYTES: Final = 4096
@@ -51,17 +54,22 @@ class Admission:
         self._clock = clock
         self._bytes_paced = _Pace(BYTES_PER_SECOND, 0)
         self._calls_paced = _Pace(shares.calls_per_second, BURST_SECONDS)
+        self._urgent_paced = _Pace(shares.calls_per_second, BURST_SECONDS)
         self._refusals_paced = _Pace(REFUSALS_PER_SECOND, BURST_SECONDS)
         self._calls: Counter[str] = Counter()
+        self._urgent: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
+        self._talks: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
         self._executions: Counter[str] = Counter()
         self._records: dict[str, tuple[float, float]] = {}
 
     @contextmanager
-    def call(self) -> Iterator[None]:
-        """While a call of the current principal is in flight; raises ``ResourceExhausted``."""
-        with _counted(self._calls, 1, self.shares.calls, "calls in flight"):
+    def call(self, *, urgent: bool = False) -> Iterator[None]:
+        """While a call of the current principal is in flight; raises ``ResourceExhausted``. ``urgent`` ones, by which
+        people decide, stop and settle, have a share and a queue of their own: what else the principal does, or has
+        read, keeps nobody from them."""
+        with _counted(self._urgent if urgent else self._calls, 1, self.shares.calls, "calls in flight"):
             yield
 
     @contextmanager
@@ -71,33 +79,37 @@ class Admission:
             yield
 
     @contextmanager
+    def talk(self) -> Iterator[None]:
+        """While it asks on a stream, besides the share of streams; raises ``ResourceExhausted``."""
+        with _counted(self._talks, 1, READING, "streams of questions"):
+            yield
+
+    @contextmanager
     def holding(self, size: int) -> Iterator[None]:
         """While ``size`` bytes of a request are held for it; raises ``ResourceExhausted``."""
         with _counted(self._bytes, size, self.shares.request_bytes, "bytes of requests in flight"):
             yield
 
-    async def turn(self) -> None:
+    async def turn(self, *, urgent: bool = False) -> None:
         """Returns when the next call of the current principal may be worked on; they come in their order."""
-        await self._pause(self._calls_paced.wait(principal(), self._clock.monotonic(), 1))
+        await (self._urgent_paced if urgent else self._calls_paced).turn(principal(), self._clock, 1)
 
     def answered(self, size: int) -> None:
         """The current principal was sent so many bytes; its next calls wait for it."""
         if size > ANSWER_BYTES:
-            self._calls_paced.wait(principal(), self._clock.monotonic(), size / ANSWER_BYTES)
+            now = self._clock.monotonic()
+            self._calls_paced.wait(principal(), now, size / ANSWER_BYTES, most=DEBT_SECONDS)
 
     async def turn_of(self, size: int) -> None:
         """The same for a request of so many bytes."""
         if size > SMALL:
-            await self._pause(self._bytes_paced.wait(principal(), self._clock.monotonic(), size))
+            await self._bytes_paced.turn(principal(), self._clock, size)
 
     async def hold_back(self) -> None:
         """Before a refusal is told."""
         wait = self._refusals_paced.wait(principal(), self._clock.monotonic(), 1, most=HOLD_SECONDS)
-        await self._pause(wait)
-
-    async def _pause(self, seconds: float) -> None:
-        if seconds > 0:
-            await self._clock.sleep(seconds)
+        if wait > 0:
+            await self._clock.sleep(wait)
 
     def check_execution(self) -> None:
         """Raises ``ResourceExhausted`` when as many of its executions run as may."""
@@ -148,6 +160,7 @@ class _Pace:
         self._per_second = per_second
         self._ahead = ahead
         self._next: dict[str, float] = {}
+        self._queues: dict[str, asyncio.Lock] = {}
 
     def wait(self, who: str, now: float, amount: float, *, most: float = math.inf) -> float:
         """Seconds from ``now`` until the turn of ``amount`` more, which is taken; no longer than ``most``."""
@@ -155,6 +168,14 @@ class _Pace:
         turn = min(turn, now + most)
         self._next[who] = turn + amount / self._per_second
         return max(0.0, turn - now)
+
+    async def turn(self, who: str, clock: Clock, amount: float) -> None:
+        """Returns at the turn of ``amount`` more. Only the first in the queue waits for a time, and takes it when it
+        has come: so one that gives up puts nobody off, and all heed what is taken meanwhile."""
+        async with self._queues.setdefault(who, asyncio.Lock()):
+            if (early := self._next.get(who, -math.inf) - clock.monotonic()) > 0:
+                await clock.sleep(early)
+            self.wait(who, clock.monotonic(), amount)
 
 
 @contextmanager

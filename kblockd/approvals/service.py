@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kblockd.admission.offload import offload
 from kblockd.approvals import checks
 from kblockd.approvals.asked import Asked, asked, state_at, visible
 from kblockd.approvals.checks import Capacity
@@ -185,13 +186,13 @@ class Approvals:
 
     async def _shown(self, row: Row) -> ApprovalView:
         data = await self.store.payload(rows.payload(row["execution"], row["presentation_payload"]))
-        shown: dict[str, Any] = reparse(data)["value"] if data else {}
+        shown, arguments = await offload(len(data), _presented, data) if data else ({}, b"")
         return ApprovalView(
             approval_id=row["approval_id"],
             execution_id=row["execution"],
             action_sha256=row["action_sha256"],
             summary=shown.get("summary", "(deleted)"),
-            arguments_json=canonical(shown["arguments"]) if shown else b"",
+            arguments_json=arguments,
             requester=row["requester"],
             not_before=_time(row["not_before"]),
             not_after=_time(row["not_after"]),
@@ -215,6 +216,12 @@ class Approvals:
             target_version=shown.get("target_version", ""),
             target_version_note=shown.get("target_version_note", ""),
         )
+
+
+def _presented(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """What was shown, and its arguments as they are sent: as long as an agent likes, within bounds."""
+    shown: dict[str, Any] = reparse(data)["value"]
+    return shown, canonical(shown["arguments"])
 
 
 def _raced() -> Aborted:

@@ -48,6 +48,7 @@ class Fault(enum.StrEnum):
     BOM = "a byte-order mark inside the text"
     HALF = "the beginning of a JSON object, but not a whole one"
     SIZE = "more bytes than are kept of one answer"
+    VALUES = f"more than {canonical.MAX_VALUES} values"
     NOT_JSON = "a value that is not JSON"
 
 
@@ -105,7 +106,14 @@ def decode(text: bytes, numbers: Numbers = "refuse") -> Json:
 
 
 def first_fault(value: Json) -> Unreadable | None:
-    """In document order; None for a value that has a canonical form. Also for values that did not come from here."""
+    """In document order; None for a value that has a canonical form. Also for values that did not come from here.
+
+    Of more values than a document may hold nothing is looked at: each later step would go through all of them (UPS-17).
+    """
+    try:
+        canonical.count(value)
+    except canonical.NotCanonical:
+        return Unreadable(Fault.VALUES)
     if _plain(value):
         return None
     if fault := _fault_of(value, 1):

@@ -99,7 +99,7 @@ def written(text: bytes) -> Json:
 def canonical(value: Json) -> bytes:
     """JCS bytes, at any depth that the interpreter can walk; raises ``NotCanonical`` for what has none."""
     try:
-        if _simple(value):
+        if _simple(value, floats=True):
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         return orjson.dumps(_ordered(value))
     except RecursionError:
@@ -280,10 +280,25 @@ def _utf16(key: Json) -> bytes:
 
 
 def _number(value: float) -> bytes:
-    """Python and ECMAScript print the same shortest digits; where neither uses an exponent, in the same form."""
-    if not 1e-4 <= abs(value) < 1e16:
+    """Python and ECMAScript print the same shortest digits, the latter without an exponent from 1e-6 to 1e21. The
+    package takes ten microseconds for a number, and there may be ``MAX_VALUES``."""
+    if value == 0 or not math.isfinite(value):
         return rfc8785.dumps(value)
-    return repr(value).removesuffix(".0").encode()
+    mantissa, _, exponent = repr(value).partition("e")
+    if not exponent:
+        return mantissa.removesuffix(".0").encode()
+    power = int(exponent)
+    if power < -6 or power > 20:
+        return f"{mantissa}e{power:+d}".encode()
+    digits = mantissa.removeprefix("-").replace(".", "")
+    text = digits.ljust(power + 1, "0") if power > 0 else f"0.{digits.rjust(len(digits) - power - 1, '0')}"
+    return (text if value > 0 else f"-{text}").encode()
+
+
+def _prints_alike(value: float) -> bool:
+    """Whether orjson writes it as RFC 8785 does: with a fraction and no exponent, or with a negative exponent."""
+    size = abs(value)
+    return (1e-4 <= size < 1e16 and not value.is_integer()) or 0 < size < 1e-6
 
 
 def _slowly(value: Json) -> bytes:
@@ -296,8 +311,9 @@ def _slowly(value: Json) -> bytes:
         raise NotCanonical(str(error)) from None
 
 
-def _simple(value: Json) -> bool:
-    """Whether orjson's sorted output is already RFC 8785: no floats, no characters beyond the BMP in keys.
+def _simple(value: Json, *, floats: bool = False) -> bool:
+    """Whether orjson's sorted output is already RFC 8785: no characters beyond the BMP in keys, and no floats,
+    or with ``floats`` only such as both print alike.
 
     RFC 8785 sorts by UTF-16 code units, orjson by UTF-8 bytes; they differ only where astral characters meet
     U+E000 to U+FFFF. Numbers in ECMAScript form differ only for floats.
@@ -318,6 +334,9 @@ def _simple(value: Json) -> bool:
             add(item)
         elif kind is int:
             if not -MAX_INTEGER <= item <= MAX_INTEGER:
+                return False
+        elif kind is float and floats:
+            if not _prints_alike(item):
                 return False
         elif item is not None and kind is not bool and not (isinstance(item, str) and _encodable(item)):
             return False  # a StrEnum is its text; a float, or what is no JSON, is not simple

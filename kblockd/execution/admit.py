@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kblockd.admission.offload import offload, size_of
 from kblockd.domain import keys
 from kblockd.domain.canonical import NotCanonical, canonical, parse, reparse, sha256_hex
 from kblockd.domain.contract import ActionContract, check_arguments, derive_intent, derive_target, tighten
 from kblockd.domain.envelope import Envelope, check_shape
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
-from kblockd.domain.offload import offload, size_of
 from kblockd.execution import pins
 from kblockd.execution.action import Admitted, Call
 from kblockd.execution.parts import Parts

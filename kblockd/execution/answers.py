@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from kblockd.admission.offload import offload, size_of
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical
 from kblockd.domain.clock import parse_rfc3339
@@ -185,7 +186,8 @@ async def _revealed(parts: Parts, row: Row, own: Written) -> bytes:
         value = await value_of(parts, row["id"], str(digest or ""), own)
         if value is not None:
             document[name] = value
-    return canonical(reveal(await load_contract(parts, row), document))
+    contract = await load_contract(parts, row)
+    return await offload(size_of(document), lambda: canonical(reveal(contract, document)))
 
 
 async def _record(parts: Parts, index: int | None, own: Written) -> Append | Entry | None:

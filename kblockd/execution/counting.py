@@ -7,6 +7,7 @@ has ended: a daemon that dies loses it, and the ledger then tells of the first r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -57,8 +58,10 @@ class RefusalCounts:
         """One more of a kind whose window is open."""
         self._open[kind].add(at)
 
-    def take(self, now: float) -> list[tuple[Kind, Window]]:
-        """The windows that have ended, if anything was counted in them. ``math.inf`` takes all."""
-        ended = [kind for kind, window in self._open.items() if window.ends <= now]
-        taken = [(kind, self._open.pop(kind)) for kind in ended]
-        return [(kind, window) for kind, window in taken if window.count]
+    def take(self, now: float) -> Iterator[tuple[Kind, Window]]:
+        """The windows that have ended, if anything was counted in them; ``math.inf`` takes all. One after another:
+        whoever stops in between leaves the others counted."""
+        for kind in [kind for kind, window in self._open.items() if window.ends <= now]:
+            window = self._open.pop(kind)
+            if window.count:
+                yield kind, window

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kblockd.admission.offload import offload
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, reparse, sha256_hex, written
 from kblockd.domain.contract import ActionContract, derive_intent, parse_stored, tighten
@@ -20,8 +21,12 @@ async def load_action(parts: Parts, row: Row) -> Action:
 
     Raises ``Internal`` when a payload that an open execution needs is gone.
     """
-    call = reparse(await _payload(parts, row["id"], row["call_sha256"]))
-    contract = await load_contract(parts, row)
+    data = await _payload(parts, row["id"], row["call_sha256"])
+    return await offload(len(data), _action, row, await load_contract(parts, row), data)
+
+
+def _action(row: Row, contract: ActionContract, data: bytes) -> Action:
+    call = reparse(data)
     args = call["args"]
     return Action(
         execution_id=row["id"],
@@ -76,6 +81,6 @@ async def value_of(parts: Parts, execution_id: str, digest: str, own: Written = 
     ``own`` is what the run that asks has written itself.
     """
     if digest in own.payloads:
-        return written(own.payloads[digest])["value"]
+        return (await offload(len(own.payloads[digest]), written, own.payloads[digest]))["value"]
     data = await parts.store.payload(rows.payload(execution_id, digest)) if digest else None
-    return reparse(data)["value"] if data is not None else None
+    return (await offload(len(data), reparse, data))["value"] if data is not None else None

@@ -102,10 +102,11 @@ async def _check_upstream(parts: Parts, action: Action, *, again: bool) -> None:
         _log.warning("preflight: %s: %s", fault.code, fault, extra={"execution_id": action.execution_id})
         passing = fault.code in _PASSING or (again and fault.code in _ROTATED)
         refusal = Unavailable if passing else FailedPrecondition
-        why = str(fault) if passing else f"upstream {action.upstream} cannot be used as it is configured"
+        when = "just now" if passing else "as it is configured"
         raise refusal(
             Reason.UPSTREAM_UNAVAILABLE if passing else Reason.PREFLIGHT_FAILED,
-            f"{fault.code}: {why}. Nothing was executed or consumed; the action stays approved.",
+            f"{fault.code}: upstream {action.upstream} cannot be used {when}. "
+            "Nothing was executed or consumed; the action stays approved.",
             retryable=passing,
             next_step=("" if passing else "tell the operator, whose log says more, and ")
             + "repeat the identical call when the upstream can be used again",

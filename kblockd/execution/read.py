@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from kblockd.domain.contract import resolve
-from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, Unavailable
 from kblockd.domain.values import value_type
 from kblockd.execution.lease import Leased
 from kblockd.execution.parts import Parts
-from kblockd.execution.reading import read_tool, version_at
+from kblockd.execution.reading import read_tool, unread, version_at
 from kblockd.execution.stages import Stage, stage
 from kblockd.telemetry.recorder import Trace
-from kblockd.upstream.adapter import Outcome, Sent
-from kblockd.upstream.faults import passing
+from kblockd.upstream.adapter import Sent
 
 
 @value_type(frozen=True, slots=True)
@@ -43,29 +41,6 @@ async def read(parts: Parts, leased: Leased) -> Snapshot:
     arguments = resolve(wanted.arguments, document)
     outcome = await read_tool(parts, upstream, wanted.tool, arguments, leased.trace, numbers=wanted.numbers)
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
-        raise _unread(outcome, action.execution_id)
+        raise unread(outcome, "; the action stays approved", action.execution_id)
     version = version_at(wanted.version, outcome.output) if wanted.version else ""
     return Snapshot(leased, outcome.output, version)
-
-
-def _unread(outcome: Outcome, execution_id: str) -> KblockError:
-    if outcome.unreadable is not None and not outcome.is_error:
-        return FailedPrecondition(
-            Reason.TARGET_UNREADABLE,
-            f"the answer of the target's read is {outcome.unreadable}. "
-            "Nothing was executed or consumed; the action stays approved.",
-            next_step="the upstream must answer what can be kept; for large or long numbers the contract may say "
-            "`numbers: text` in reads.snapshot. Repeating the call does not help",
-            execution_id=execution_id,
-        )
-    again = passing(outcome.code)
-    return Unavailable(
-        Reason.UPSTREAM_UNAVAILABLE,
-        f"the target could not be read ({outcome.code or outcome.sent.value}). "
-        "Nothing was executed or consumed; the action stays approved.",
-        retryable=again,
-        next_step="repeat the identical call when the upstream answers"
-        if again
-        else "the upstream refuses this read or cannot be used as it is configured: tell the operator",
-        execution_id=execution_id,
-    )

@@ -8,24 +8,25 @@ that cannot be read refuses the request: nobody is asked for an approval that co
 
 from __future__ import annotations
 
+from kblockd.admission.offload import offload, size_of
 from kblockd.approvals.presentation import Demand, Subject, Version, present, presented_sha256
 from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.contract import resolve
-from kblockd.domain.errors import FailedPrecondition, Reason, ResourceExhausted, Unavailable
-from kblockd.domain.offload import offload, size_of
+from kblockd.domain.errors import FailedPrecondition, Reason, ResourceExhausted
 from kblockd.domain.records import RecordType, identifier
 from kblockd.execution import pins
 from kblockd.execution.action import Action
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.parts import Parts
-from kblockd.execution.reading import read_tool, version_at
+from kblockd.execution.reading import read_tool, unread, version_at
 from kblockd.policy.floor import Ruling
 from kblockd.store.protocol import Payload
 from kblockd.telemetry.recorder import Trace
-from kblockd.upstream.adapter import Sent
+from kblockd.upstream.adapter import Outcome, Sent
 
 READ_SECONDS = 10.0
+ASKED = ", and nobody was asked"
 
 
 async def target_version(parts: Parts, action: Action, trace: Trace) -> Version:
@@ -43,14 +44,14 @@ async def target_version(parts: Parts, action: Action, trace: Trace) -> Version:
         return Version(note="the contract reads none")
     upstream = parts.upstreams[action.upstream]
     if not upstream.breaker.allow():  # requests must not keep a failing upstream busy
-        raise _unread("BREAKER_OPEN")
+        raise unread(Outcome(Sent.NOT_SENT, code="BREAKER_OPEN"), ASKED)
     document = {"args": action.args, "execution_id": action.execution_id}
     arguments = resolve(wanted.arguments, document)
     outcome = await read_tool(
         parts, upstream, wanted.tool, arguments, trace, timeout_seconds=READ_SECONDS, numbers=wanted.numbers
     )
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
-        raise _unread(outcome.code or outcome.sent.value)
+        raise unread(outcome, ASKED)
     found = version_at(wanted.version, outcome.output)
     if not found:
         raise _unnamed()
@@ -114,16 +115,6 @@ def _subject(action: Action, ruling: Ruling, version: Version) -> Subject:
         target=action.target,
         version=version,
         demand=Demand(effect.count, effect.roles, effect.floor_roles, ruling.words()),
-    )
-
-
-def _unread(code: str) -> Unavailable:
-    return Unavailable(
-        Reason.UPSTREAM_UNAVAILABLE,
-        f"the target's version could not be read for the approver ({code}). Nobody was asked; nothing was executed or "
-        "consumed.",
-        retryable=True,
-        next_step="repeat the identical call when the upstream answers",
     )
 
 

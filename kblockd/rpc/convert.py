@@ -156,7 +156,7 @@ def refuse_unknown(request: Message) -> None:
 
     Those of an envelope are left to ``envelope``, which looks at its schema version first.
     """
-    for at, number in unknown_fields(request, "request"):
+    for at, number in _bounded(request, "request"):
         if not at.startswith("request.envelope"):
             raise InvalidArgument.field(at, f"holds field number {number}, which this daemon does not know")
 
@@ -250,15 +250,20 @@ def timestamp(field: str, value: Timestamp, faults: Faults) -> dt.datetime | Non
 def unknown_fields(message: Message, at: str) -> list[tuple[str, int]]:
     """(path of the message, number of the unknown field) for the message and all that it holds, the first few.
 
-    Raises ``InvalidArgument`` for more than ``MAX_UNKNOWN`` bytes of them, which are never walked (AGT-02).
+    Raises ``InvalidArgument`` as ``_bounded``.
     """
+    return list(itertools.islice(_bounded(message, at), MAX_FAULTS))
+
+
+def _bounded(message: Message, at: str) -> Iterator[tuple[str, int]]:
+    """Raises ``InvalidArgument`` for more than ``MAX_UNKNOWN`` bytes of them, which are never walked (AGT-02)."""
     known = type(message)()
     known.CopyFrom(message)
     known.DiscardUnknownFields()
     unknown = message.ByteSize() - known.ByteSize()
     if unknown > MAX_UNKNOWN:
         raise InvalidArgument.field(at, f"holds {unknown} bytes of fields that this daemon does not know")
-    return list(itertools.islice(_unknown_fields(message, at), MAX_FAULTS)) if unknown else []
+    return _unknown_fields(message, at) if unknown else iter(())
 
 
 def _unknown_fields(message: Message, at: str) -> Iterator[tuple[str, int]]:

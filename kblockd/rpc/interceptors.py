@@ -30,6 +30,8 @@ from kblockd.telemetry.tracing import Tracing
 Context = aio.ServicerContext[Any, Any]
 Act = Callable[[Caller, Any], Awaitable[Message]]
 Stream = Callable[[Caller, Any], AsyncIterator[Message]]
+Plain = Callable[[Any, Context], Awaitable[Any]]
+Talk = Callable[[AsyncIterator[Any], Context], AsyncIterator[Message]]
 Behaviour = Callable[[object, Context], Awaitable[bytes]]
 StreamBehaviour = Callable[[object, Context], Awaitable[None]]
 
@@ -39,6 +41,8 @@ READ_SECONDS: Final = 10.0
 waiting that long."""
 LISTS: Final = frozenset({"List", "Read"})
 """Methods that go through many rows: they count as streams."""
+URGENT: Final = frozenset({"Decide", "Revoke", "Resolve"})
+"""Methods by which an action is decided on, stopped or settled: they have a share and a queue of their own."""
 MAX_MESSAGE: Final = canonical.MAX_BYTES + (64 << 10)
 """Bytes of a request: its JSON documents, which share one bound, and every other field at its longest."""
 
@@ -101,12 +105,14 @@ class Calls:
 
     def unary(self, method: str, request_type: type[Message], act: Act) -> Behaviour:
         """One request in, bytes out."""
-        lists = method.rpartition("/")[2] in LISTS
+        name = method.rpartition("/")[2]
+        lists, urgent = name in LISTS, name in URGENT
 
         async def behaviour(_: object, context: Context) -> bytes:
             try:
                 with ExitStack() as held:
-                    await self._admit(held, stream=False, lists=lists)
+                    held.enter_context(self.in_flight.entered(stream=False))
+                    await self._admit(held, lists=lists, urgent=urgent)
                     caller, request = await self._enter(held, method, request_type, context)
                     answer = (await act(caller, request)).SerializeToString()
                     self.admission.answered(len(answer))
@@ -123,7 +129,8 @@ class Calls:
         async def behaviour(_: object, context: Context) -> None:
             try:
                 with ExitStack() as held:
-                    await self._admit(held, stream=True, lists=True)
+                    held.enter_context(self.in_flight.entered(stream=True))
+                    await self._admit(held, lists=True)
                     caller, request = await self._enter(held, method, request_type, context)
                     await self._pump(act(caller, request), context)
             except (Exception, asyncio.CancelledError) as error:
@@ -131,17 +138,69 @@ class Calls:
 
         return behaviour
 
-    async def _admit(self, held: ExitStack, *, stream: bool, lists: bool) -> None:
+    def check(self, request_type: type[Message], act: Plain) -> Behaviour:
+        """As ``unary``, of a service of gRPC's own: no policy is asked. The shares are the same, or a flood of these
+        would be felt by all (AGT-05)."""
+
+        async def behaviour(_: object, context: Context) -> bytes:
+            try:
+                with ExitStack() as held:
+                    await self._admit(held, urgent=True)
+                    request = _parse(request_type, await self._read(held, context))
+                    answer: Message = await act(request, context)
+                    return answer.SerializeToString()
+            except aio.AbortError:
+                raise  # by ``act``, whose answer it is
+            except (Exception, asyncio.CancelledError) as error:
+                await self._abort(error, context)
+                raise AssertionError("abort returned") from error
+
+        return behaviour
+
+    def watch(self, request_type: type[Message], act: Plain) -> StreamBehaviour:
+        """As ``stream``, likewise; ``act`` writes its answers itself."""
+
+        async def behaviour(_: object, context: Context) -> None:
+            try:
+                with ExitStack() as held:
+                    await self._admit(held, lists=True)
+                    await act(_parse(request_type, await self._read(held, context)), context)
+            except (Exception, asyncio.CancelledError) as error:
+                await self._abort(error, context)
+
+        return behaviour
+
+    def talk(self, request_type: type[Message], act: Talk) -> StreamBehaviour:
+        """Questions and answers in turn, likewise. Each question counts as a call, and as few such streams are open at
+        once as requests are read: what is asked on them comes when it likes."""
+
+        async def asked(context: Context) -> AsyncIterator[Message]:
+            while isinstance(data := await context.read(), bytes):
+                await self.admission.turn()
+                self.admission.answered(len(data))
+                yield _parse(request_type, data)
+
+        async def behaviour(_: object, context: Context) -> None:
+            try:
+                with ExitStack() as held:
+                    await self._admit(held, lists=True)
+                    held.enter_context(self.admission.talk())
+                    await self._pump(act(asked(context), context), context)
+            except (Exception, asyncio.CancelledError) as error:
+                await self._abort(error, context)
+
+        return behaviour
+
+    async def _admit(self, held: ExitStack, *, lists: bool = False, urgent: bool = False) -> None:
         """In its turn; raises ``ResourceExhausted`` when the principal has used up its share. ``held`` gives back what
         it took."""
-        held.enter_context(self.in_flight.entered(stream=stream))
         held.enter_context(on_behalf_of(self.principal.id))
         try:
-            held.enter_context(self.admission.stream() if lists else self.admission.call())
+            held.enter_context(self.admission.stream() if lists else self.admission.call(urgent=urgent))
         except ResourceExhausted:
             await self.admission.hold_back()
             raise
-        await self.admission.turn()
+        await self.admission.turn(urgent=urgent)
 
     async def _enter(
         self, held: ExitStack, method: str, request_type: type[Message], context: Context

@@ -14,8 +14,8 @@ from typing import Final
 
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc import aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # ships no types
-from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # ships no types
+from grpc_health.v1 import health, health_pb2  # type: ignore[import-untyped]  # ships no types
+from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]  # ships no types
 
 from kblockd._proto.kblock.v1 import (
     approval_service_pb2,
@@ -29,7 +29,7 @@ from kblockd.domain.clock import Clock
 from kblockd.domain.ids import Ids
 from kblockd.policy.engine import PolicyEngine
 from kblockd.rpc.answers import MAX_ANSWER
-from kblockd.rpc.binding import handler
+from kblockd.rpc.binding import handler, plain_handler
 from kblockd.rpc.identity import Authorizer, Listener, LoopbackListener, UnixListener
 from kblockd.rpc.interceptors import Calls, InFlight
 from kblockd.rpc.services.approvals import ApprovalService
@@ -66,6 +66,8 @@ EXECUTION: Final = _service(execution_service_pb2, "ExecutionService")
 APPROVAL: Final = _service(approval_service_pb2, "ApprovalService")
 LEDGER: Final = _service(ledger_service_pb2, "LedgerService")
 POLICY: Final = _service(policy_service_pb2, "PolicyService")
+HEALTH: Final = _service(health_pb2, "Health")
+REFLECTION: Final = _service(reflection_pb2, "ServerReflection")
 SERVICES: Final = (EXECUTION, APPROVAL, LEDGER, POLICY)
 
 
@@ -183,9 +185,9 @@ class RpcServer:
         server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT)
         calls = Calls(listener.principal, self._authorizer, self._tracing, self._ids, self._in_flight, self._admission)
         server.add_generic_rpc_handlers(tuple(handler(service, file, calls) for service, file in self._services))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = [*(descriptor.full_name for descriptor in SERVICES), health.SERVICE_NAME, reflection.SERVICE_NAME]
-        reflection.enable_server_reflection(names, server)
+        names = [*(descriptor.full_name for descriptor in SERVICES), HEALTH.full_name, REFLECTION.full_name]
+        plain = ((self._health, HEALTH), (reflection.aio.ReflectionServicer(names), REFLECTION))
+        server.add_generic_rpc_handlers(tuple(plain_handler(service, file, calls) for service, file in plain))
         return server
 
 

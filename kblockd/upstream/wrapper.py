@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kblockd.admission import Slots
+from kblockd.admission.offload import offload, size_of
 from kblockd.domain import canonical
-from kblockd.domain.offload import offload, size_of
 from kblockd.upstream.adapter import Adapter, AdapterFault, Call, Outcome, Sent, ToolDescription
 from kblockd.upstream.credentials import Credential, CredentialFault
 from kblockd.upstream.meter import Permit

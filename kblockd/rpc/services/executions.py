@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from kblockd._proto.kblock.v1 import execution_service_pb2 as pb
+from kblockd.admission.offload import offload
 from kblockd.domain.errors import InvalidArgument
-from kblockd.domain.offload import offload
 from kblockd.domain.states import State
 from kblockd.rpc import answers, convert
 from kblockd.rpc.identity import Caller

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any, Final
 
 from kblockd._proto.kblock.v1 import policy_service_pb2 as pb
+from kblockd.admission.offload import offload
 from kblockd.domain import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import InvalidArgument
-from kblockd.domain.offload import offload
 from kblockd.policy.engine import Decision
 from kblockd.policy.entrypoints import ENTRYPOINTS
 from kblockd.policy.floor import Ruling

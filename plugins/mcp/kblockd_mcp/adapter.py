@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import httpx2
 
-from kblockd.domain.offload import offload, size_of
+from kblockd.admission.offload import offload, size_of
 from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
 from kblockd_mcp import classify, listing, request
 from kblockd_mcp.answers import Answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from click.testing import CliRunner
 from kblockd.cli.kblockctl import kblockctl
 from kblockd.client.answers import Completed, Denied, UpstreamError
 from kblockd.client.errors import CallError, FailedPrecondition, PermissionDenied, Unavailable
+from kblockd.domain.answer import Fault, Unreadable
+from kblockd.upstream.adapter import Sent
 from tests.harness import approve, refund, refund_contract, shipped
 from tests.integration.pipeline.local import (
     LONG_LEASE,
@@ -133,11 +136,44 @@ def test_apv_05_a_version_that_cannot_be_read_asks_nobody(floored: LocalSite, pa
         with floored.client() as agent, pytest.raises(Unavailable) as caught:
             agent.execute(refund(mine, key=mine))
     assert (caught.value.reason, caught.value.retryable, caught.value.consumed) == ("UPSTREAM_UNAVAILABLE", True, False)
-    assert "Nobody was asked" in str(caught.value)
+    assert "nobody was asked" in str(caught.value)
     until(lambda: [r["type"] for r in news(floored, before)] == ["call.refused"])
     [refused] = news(floored, before)
     assert (refused["stage"], refused["body"]["effect"]) == (3, "require_approval")
     assert ask(floored, refund(mine, key=mine)).state == "pending_approval"
+
+
+@pytest.mark.parametrize(
+    ("said", "refusal", "reason"),
+    [
+        (
+            {"sent": Sent.LOST, "unreadable": Unreadable(Fault.INTEGER, "/version")},
+            FailedPrecondition,
+            "TARGET_UNREADABLE",
+        ),
+        ({"is_error": True, "code": "HTTP_404"}, Unavailable, "UPSTREAM_UNAVAILABLE"),
+    ],
+)
+def test_apv_05_a_version_that_no_repeat_can_read_is_not_retryable(
+    floored: LocalSite, said: dict[str, Any], refusal: type[CallError], reason: str
+) -> None:
+    """As at stage 7: what cannot be kept is unreadable at its place, and what the upstream refuses stays refused."""
+    parts = floored.daemon.parts  # type: ignore[union-attr]  # it runs
+    whole = parts.upstreams["payments"].read.read
+
+    async def other(call: Any) -> Any:
+        outcome = await whole(call)
+        return outcome if call.tool != "get_order" else replace(outcome, **said)
+
+    mine = order()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(parts.upstreams["payments"].read), "read", lambda self, call: other(call))
+        with floored.client() as agent, pytest.raises(refusal) as caught:
+            agent.execute(refund(mine, key=mine))
+    assert (caught.value.reason, caught.value.retryable, caught.value.consumed) == (reason, False, False)
+    assert "nobody was asked" in str(caught.value)
+    if reason == "TARGET_UNREADABLE":
+        assert "unreadable at /version: an integer beyond 2^53-1" in str(caught.value)
 
 
 def test_apv_05_a_call_that_is_denied_reads_nothing(floored: LocalSite, pay: PaymentsServer) -> None:

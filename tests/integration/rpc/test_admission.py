@@ -12,6 +12,8 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc import aio
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from kblockd._proto.kblock.v1 import execution_service_pb2, execution_service_pb2_grpc
 from kblockd.admission.shares import READING
@@ -22,6 +24,9 @@ from tests.unit.rpc.test_convert import minimal
 EXECUTE = "/kblock.v1.ExecutionService/Execute"
 LIST = "/kblock.v1.ExecutionService/List"
 WATCH = "/kblock.v1.ExecutionService/Watch"
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
+REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 MIB = 1 << 20
 
 
@@ -144,6 +149,60 @@ async def test_agt_07_lists_and_watches_have_a_share_of_their_own(tmp_path: Path
         streams[0].cancel()
         await until(lambda: daemon.executions.watching == 1)
         await channel.unary_unary(LIST)(b"")
+
+
+@pytest.mark.parametrize("method", ["ApprovalService/Revoke", "ApprovalService/Decide", "ExecutionService/Resolve"])
+async def test_who_has_used_up_the_share_of_calls_can_still_stop_and_settle(tmp_path: Path, method: str) -> None:
+    async with serving(tmp_path, calls=1) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        first = channel.unary_unary(EXECUTE)(request())
+        await daemon.executions.waiting.wait()
+        (error,) = await ended([channel.unary_unary(f"/kblock.v1.{method}")(b"")])
+        assert told(error)[1] == "INVALID_FIELD"  # let in, and looked at
+        first.cancel()
+
+
+async def test_agt_05_health_and_reflection_take_of_the_shares_as_well(tmp_path: Path) -> None:
+    """Names of 4 MB in two hundred watches of health would be 800 MB; who is over is told so, another is served."""
+    long = health_pb2.HealthCheckRequest(service="x" * (4_000_000)).SerializeToString()
+    async with serving(tmp_path, request_bytes=8 * MIB) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        admission = daemon.server._admission
+        watches = [channel.unary_stream(HEALTH_WATCH)(long) for _ in range(40)]
+        errors = await ended([watch.read() for watch in watches])
+        assert {told(error)[1] for error in errors} <= {"PRINCIPAL_LIMIT", "INVALID_FIELD"}
+        assert len(errors) == 40
+        assert not daemon.server._health._server_watchers
+        assert not admission._bytes
+        talks = [channel.stream_stream(REFLECT)() for _ in range(2 * READING)]
+        question = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
+        for talk in talks[:READING]:
+            await talk.write(question)
+            assert await talk.read()
+        errors = await ended([talk.read() for talk in talks[READING:]])
+        assert {told(error)[1] for error in errors} == {"PRINCIPAL_LIMIT"}
+        assert len(errors) == READING
+        async with aio.insecure_channel(daemon.target("lead")) as other:
+            assert await other.unary_unary(HEALTH_CHECK)(b"")
+
+
+async def test_health_is_paced_and_answers_while_other_calls_have_used_up_their_share(tmp_path: Path) -> None:
+    turns: list[bool] = []
+    async with serving(tmp_path, calls=1) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        first = channel.unary_unary(EXECUTE)(request())
+        await daemon.executions.waiting.wait()
+        turn = daemon.server._admission.turn
+
+        async def counted(*, urgent: bool = False) -> None:
+            turns.append(urgent)
+            await turn(urgent=urgent)
+
+        daemon.server._admission.turn = counted  # type: ignore[method-assign]
+        for _ in range(3):
+            assert await channel.unary_unary(HEALTH_CHECK)(b"")
+        assert turns == [True] * 3
+        with pytest.raises(aio.AioRpcError) as unknown:
+            await channel.unary_unary(HEALTH_CHECK)(health_pb2.HealthCheckRequest(service="x").SerializeToString())
+        assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
+        first.cancel()
 
 
 @pytest.mark.parametrize("silent", [0, 20], ids=["waiting", "unsent"])

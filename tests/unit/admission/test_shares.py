@@ -13,6 +13,7 @@ from kblockd.admission.shares import (
     ANSWER_BYTES,
     BURST_SECONDS,
     BYTES_PER_SECOND,
+    DEBT_SECONDS,
     HOLD_SECONDS,
     KEPT_BYTES,
     REFUSALS_PER_SECOND,
@@ -186,6 +187,64 @@ async def test_agt_07_a_long_answer_counts_as_many_calls() -> None:
     table.answered(ANSWER_BYTES)  # an ordinary one costs nothing
     await table.turn()
     assert clock.seconds == before
+
+
+async def test_a_turn_that_is_given_up_puts_off_nobody() -> None:
+    """Callers with short deadlines, again and again: none of them may make the next one wait longer."""
+
+    class Waiting(Hand):
+        """Nobody's turn comes."""
+
+        async def sleep(self, seconds: float) -> None:
+            await asyncio.Event().wait()
+
+    clock = Waiting()
+    table = Admission(SHARES, clock)
+    for wait in (table.turn, lambda: table.turn_of(1 << 20)):
+        for _ in range(1000):
+            impatient = asyncio.ensure_future(wait())
+            await asyncio.sleep(0)
+            impatient.cancel()
+            await asyncio.gather(impatient, return_exceptions=True)
+        clock.seconds += 2.0
+        async with asyncio.timeout(30):
+            await wait()
+
+
+async def test_agt_07_what_is_answered_meanwhile_puts_off_who_is_in_the_queue_already() -> None:
+    """A hundred calls at one moment: each that begins is sent much, and the others do not begin as if nothing was."""
+    clock = Hand()
+    table = Admission(SHARES, clock)
+    begun: list[float] = []
+
+    async def call() -> None:
+        await table.turn()
+        begun.append(clock.seconds)
+        table.answered(100 * ANSWER_BYTES)
+
+    await asyncio.gather(*(call() for _ in range(20)))
+    assert begun[-1] == pytest.approx(19 * 101 / SHARES.calls_per_second, rel=0.05)
+
+
+async def test_what_was_read_puts_off_the_next_call_by_a_bounded_time_and_no_urgent_one() -> None:
+    clock = Hand()
+    table = Admission(SHARES, clock)
+    for _ in range(64):
+        table.answered(4 << 20)
+    await table.turn(urgent=True)
+    assert clock.seconds == 0.0
+    await table.turn()
+    assert clock.seconds <= DEBT_SECONDS + (4 << 20) / ANSWER_BYTES / SHARES.calls_per_second
+
+
+def test_calls_in_flight_keep_nobody_from_an_urgent_one() -> None:
+    table = Admission(SHARES, Hand())
+    with ExitStack() as held:
+        _full(table, "calls", held)
+        for _ in range(SHARES.calls):
+            held.enter_context(table.call(urgent=True))
+        with pytest.raises(ResourceExhausted):
+            held.enter_context(table.call(urgent=True))
 
 
 async def test_who_does_not_heed_the_hint_keeps_to_it_all_the_same() -> None:

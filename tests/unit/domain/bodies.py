@@ -17,7 +17,7 @@ TIME = re.compile(r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z)?")
 CODE = re.compile(r"[A-Z0-9_]{0,64}")
 WORD = re.compile(r"[a-z_]{0,32}")
 NAME = re.compile(r"[^\s\x00-\x1f\x7f]{0,512}")  # an identifier: no white space, so no sentence
-NUMBER, FLAG, CODES, FENCE, STAGES, TARGET, NAMES, PAIRS = range(8)
+NUMBER, FLAG, CODES, FENCE, STAGES, TARGET, NAMES, PAIRS, FLOOR = range(9)
 
 _DECISION = {
     **dict.fromkeys(("policy_revision", "decision_id"), NAME),
@@ -26,11 +26,13 @@ _DECISION = {
     "policy_us": NUMBER,
     "reasons": CODES,
 }
-_REFUSED_EFFECT = {"effect": WORD, "observe_until": NAME}
-_REFUSED_APPROVAL = {"count": NUMBER, "roles": NAMES}  # of an effect that asks for one
+_REFUSED_EFFECT = {"effect": WORD, "observe_until": NAME, "floor": FLOOR}
+_REFUSED_APPROVAL = {"count": NUMBER, "roles": NAMES, "floor_roles": NAMES}  # of an effect that asks for one
 _DENIAL = {"code": CODE, "policy_revision": NAME, "reasons": CODES}
 _KEY = {"kid": NAME, "role": WORD, "publicKey": DIGEST, "fromIndex": NUMBER, "keysetSha256": DIGEST}
 _OPERATOR = {"finding": WORD, "operator": NAME, "owner": NAME, "reason_sha256": DIGEST}
+
+_FLOOR = {"count": NUMBER, "roles": NAMES, "raised": FLAG, "policy_effect": WORD, "policy_count": NUMBER}
 
 BODIES: Mapping[RecordType, Mapping[str, Any]] = {
     RecordType.PROPOSED: {
@@ -42,14 +44,16 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
         **dict.fromkeys(("risk_tier", "effect"), WORD),
         **dict.fromkeys(("observe_until", "not_after"), TIME),
         "contract_version": NUMBER,
+        "floor": FLOOR,
         "target": TARGET,
     },
     RecordType.APPROVAL_REQUESTED: {
-        **dict.fromkeys(("approval_id", "requester", "owner", "agent"), NAME),
+        **dict.fromkeys(("approval_id", "requester", "owner", "agent", "target_version"), NAME),
         **dict.fromkeys(("action_sha256", "presented_sha256", "presentation_payload"), DIGEST),
         **dict.fromkeys(("not_before", "not_after"), TIME),
         "count": NUMBER,
-        "roles": NAMES,
+        "raised": FLAG,
+        **dict.fromkeys(("roles", "floor_roles"), NAMES),
     },
     RecordType.APPROVAL_DECIDED: {
         **dict.fromkeys(("approval_id", "approver", "owner"), NAME),
@@ -151,7 +155,20 @@ BODIES: Mapping[RecordType, Mapping[str, Any]] = {
 }
 """Every field of every record that is written today, and what it may hold."""
 
-OPTIONAL = frozenset({"stages", "refused", "toIndex", "refers_to", "message_sha256", "count", "since", "until"})
+OPTIONAL = frozenset(
+    {
+        "fromIndex",
+        "keysetSha256",
+        "stages",
+        "refused",
+        "toIndex",
+        "refers_to",
+        "message_sha256",
+        "count",
+        "since",
+        "until",
+    }
+)
 OF_A_DECISION = {None: (), 3: (*_DECISION, *_REFUSED_EFFECT), 8: tuple(_DECISION)}
 """By the stage of a refusal: what the decision leaves in it."""
 
@@ -177,6 +194,8 @@ def _is(kind: Any, value: Any) -> bool:
         return type(value) is (int if kind == NUMBER else bool)
     if kind in (CODES, NAMES):
         return isinstance(value, list) and all(_is(CODE if kind == CODES else NAME, member) for member in value)
+    if kind == FLOOR:
+        return value is None or (isinstance(value, dict) and all(_is(_FLOOR.get(k), v) for k, v in value.items()))
     if kind == STAGES:
         return isinstance(value, list) and all(len(pair) == 2 and _is(NUMBER, sum(pair)) for pair in value)
     if not isinstance(value, dict):

@@ -153,6 +153,7 @@ class Records:
             definition_sha256=hexdigest("definition"),
             contract_sha256=hexdigest("contract"),
             contract_version=1,
+            floor={"count": 0, "roles": [], "raised": False, "policy_effect": effect, "policy_count": 0},
             target={"type": "order", "id": target},
             twin=hexdigest(deed),
             fingerprint=hexdigest(call),
@@ -179,6 +180,9 @@ class Records:
             presentation_payload=hexdigest("payload"),
             count=count,
             roles=["finance"],
+            floor_roles=[],
+            raised=False,
+            target_version="7",
             requester=agent,
             owner="team:a",
             agent=agent,
@@ -243,6 +247,7 @@ class Records:
             "method": "/kblock.v1.ExecutionService/Execute",
             "effect": "observe",
             "observe_until": "2026-10-01T00:00:00Z",
+            "floor": None,
         }
         return Record(RecordType.CALL_REFUSED, self.make(RecordType.SENT, 10).at, "acme", "", 0, 3, body)
 

@@ -150,7 +150,12 @@ def test_values_of_a_plugin_are_judged_alike(value: Any, found: Unreadable) -> N
 def test_a_value_that_contains_itself_ends() -> None:
     value: list[Any] = []
     value.append(value)
-    assert first_fault(value) == Unreadable(Fault.DEPTH, "/0" * 32)
+    assert first_fault(value) == Unreadable(Fault.VALUES)
+
+
+def test_ups_17_more_values_than_a_document_holds_are_not_looked_at() -> None:
+    assert first_fault([1] * (canonical.MAX_VALUES - 1)) is None
+    assert first_fault([1] * canonical.MAX_VALUES) == Unreadable(Fault.VALUES)
 
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_subnormal=True) | st.text(max_size=5)

@@ -121,3 +121,21 @@ def test_can_02_ten_thousand_doubles_read_as_ecmascript_writes_them() -> None:
     program = "process.stdout.write(JSON.stringify(JSON.parse(require('fs').readFileSync(0,'utf8'))))"
     done = subprocess.run(["node", "-e", program], input=json.dumps(finite), capture_output=True, text=True, check=True)
     assert canonical(finite).decode() == done.stdout
+
+
+def test_agt_01_no_float_is_left_to_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes ten microseconds for one, and a document may hold 65,536: each power of ten, in the package's form."""
+    numbers = [
+        sign * float(f"{mantissa}e{power}")
+        for power in range(-323, 308)
+        for mantissa in ("1", "1.5", "9.999999999999999", "1.7976931348623157")
+        for sign in (1, -1)
+    ]
+    wanted = [rfc8785.dumps(number) for number in numbers]
+
+    def never(value: object) -> bytes:
+        raise AssertionError(value)
+
+    monkeypatch.setattr(rfc8785, "dumps", never)
+    assert [canonical(number) for number in numbers] == wanted
+    assert [module._number(number) for number in numbers] == wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -117,6 +118,27 @@ async def test_a_kind_is_a_reason_a_principal_a_method_and_an_execution(parts: A
     assert [record.body["count"] for record in written] == [1] * 6
     assert {record.body["method"] for record in written} == {"/Execute", "/Decide"}
     assert {record.execution for record in written} == {"", "exe_1"}
+
+
+async def test_a_stop_while_counts_are_written_loses_none_of_the_others(parts: Any, monkeypatch: Any) -> None:
+    """The stop ends the task that writes them, then writes what is left."""
+    for number in range(5):
+        await refuse(parts, 3, execution_id=f"exe_{number}")
+    parts.clock.seconds += 60
+    reached = asyncio.Event()
+
+    async def never(*_: Any) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as stuck:
+        stuck.setattr(parts, "store", SimpleNamespace(commit=never))
+        writing = asyncio.ensure_future(refusals.write_counts(parts, parts.clock.monotonic()))
+        await reached.wait()
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+    await refusals.write_counts(parts)
+    assert sum(record.body.get("count", 0) for record in await on_record(parts)) == 4 * 2
 
 
 async def test_one_refusal_alone_is_not_counted_as_well(parts: Any) -> None:

@@ -616,13 +616,16 @@ KEY = "k" * 500_000
 
 
 async def test_ups_17_a_flood_of_values_is_an_answer_without_an_output() -> None:
-    """A megabyte with one long key over 250,000 members: what came is said by its code, and proves nothing."""
+    """A megabyte with one long key over 250,000 members: what came is said by its code, and proves nothing, so that a
+    look-up has failed."""
 
     async def behave(_: Call) -> Outcome:
         return Outcome(Sent.ANSWERED, {KEY: [1] * 250_000}, raw_sha256="ab" * 32)
 
-    for outcome in (await guarded(behave).lookup(call()), await guarded(behave).invoke(call())):
-        assert (outcome.sent, outcome.output, outcome.code) == (Sent.ANSWERED, None, "RESULT_NOT_STORABLE")
+    looked, done = await guarded(behave).lookup(call()), await guarded(behave).invoke(call())
+    assert (looked.sent, done.sent) == (Sent.LOST, Sent.ANSWERED)
+    for outcome in (looked, done):
+        assert (outcome.output, outcome.code) == (None, "RESULT_NOT_STORABLE")
         assert "more than 65536 values" in outcome.detail
         assert outcome.raw_sha256 == "ab" * 32
 
@@ -651,7 +654,7 @@ async def test_ups_17_a_long_answer_is_made_storable_beside_the_loop(monkeypatch
 
 
 async def test_ups_17_a_definition_with_too_many_values_is_none() -> None:
-    async def behave(_: Call) -> ToolDescription:
+    async def behave(_: str) -> ToolDescription:
         return ToolDescription("refund", "1", {"enum": [1] * 70_000})
 
     with pytest.raises(AdapterFault, match="more than 65536 values") as raised:

@@ -2,6 +2,7 @@
 
 Linear work is still tens of milliseconds for a megabyte. A thread shares the interpreter with the loop, which gets its
 turn every few milliseconds; what is not linear belongs into a process that can be killed, never in here.
+One principal has one of the threads at a time, so that its megabytes queue behind one another and not before others'.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from kblockd.admission.slots import Slots
 
 T = TypeVar("T")
 
 INLINE_BYTES: Final = 16 << 10
 """What is no longer than this is worked on at once: a thread would cost more than it saves."""
 
-_THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="foreign-input")
+THREADS: Final = 2
+_THREADS: Final = ThreadPoolExecutor(THREADS, thread_name_prefix="foreign-input")
+_TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Slots]] = WeakKeyDictionary()
 _A_VALUE: Final = 8  # bytes of JSON, about
 
 
@@ -30,11 +36,15 @@ async def offload(size: int, work: Callable[..., T], *arguments: Any) -> T:
     if size <= INLINE_BYTES:
         return work(*arguments)
     run = functools.partial(contextvars.copy_context().run, work, *arguments)
-    try:
-        waiting = asyncio.get_running_loop().run_in_executor(_THREADS, run)
-    except RuntimeError:  # the machine has no thread left; late is better than never
-        return work(*arguments)
-    return await waiting
+    loop = asyncio.get_running_loop()
+    if (turns := _TURNS.get(loop)) is None:
+        turns = _TURNS[loop] = Slots(THREADS, 1)
+    async with turns:
+        try:
+            waiting = loop.run_in_executor(_THREADS, run)
+        except RuntimeError:  # the machine has no thread left; late is better than never
+            return work(*arguments)
+        return await waiting
 
 
 def size_of(value: Any) -> int:
