@@ -320,6 +320,7 @@ def _says_something(outcome: Outcome) -> bool:
 
 
 def _classified(task: asyncio.Task[object], run: _Run) -> Outcome:
+    run.scope.seal()  # whatever it answered: an effect's absence may be proved next, and nothing left behind may send
     run.scope.forget_credential()
     answer = result(task)
     if isinstance(answer, Raised):

@@ -259,9 +259,18 @@ async def test_raising_is_not_sent_only_when_the_exchange_proves_it(written: int
     assert (outcome.sent, outcome.code) == (sent, "PLUGIN_RAISED")
 
 
-@pytest.mark.parametrize("raises", [True, False])
-async def test_after_the_verdict_not_sent_nothing_can_leave_any_more(raises: bool) -> None:
-    """What was proved stays true: a task that the plugin left behind writes neither to an old nor to a new exchange."""
+REFUSED = Outcome(Sent.ANSWERED, is_error=True, facts=Facts(True, "body", 422))
+ENDS: dict[str, Outcome | None] = {
+    "raised": None,
+    "not sent": Outcome(Sent.NOT_SENT, code="CONNECT_FAILED"),
+    "refused": REFUSED,  # free of effects, if the contract says so
+    "lost": Outcome(Sent.LOST),  # absent, if a look-up says so
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_behind_the_answer_nothing_can_leave_any_more(end: str) -> None:
+    """What is proved stays true: a task that the plugin left behind writes neither to an old nor to a new exchange."""
     go = asyncio.Event()
     refused: asyncio.Queue[str] = asyncio.Queue()
     left_behind: list[asyncio.Task[None]] = []
@@ -277,12 +286,12 @@ async def test_after_the_verdict_not_sent_nothing_can_leave_any_more(raises: boo
 
     async def behave(_: Call) -> Outcome:
         left_behind.append(asyncio.create_task(straggle(_meter(0, 0, asked=True))))
-        if raises:
+        if (answer := ENDS[end]) is None:
             raise RuntimeError("x")
-        return Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
+        return answer
 
     outcome = await guarded(behave).invoke(call())
-    assert outcome.sent is Sent.NOT_SENT
+    assert outcome.sent is (Sent.NOT_SENT if ENDS[end] is None else ENDS[end].sent)  # type: ignore[union-attr]
     go.set()
     assert [await asyncio.wait_for(refused.get(), 10) for _ in range(2)] == ["refused", "refused"]
 
@@ -583,6 +592,17 @@ async def test_an_unreadable_credential_sends_nothing() -> None:
     assert not asked
 
 
+async def test_ups_16_a_plugin_cannot_say_that_its_call_was_not_begun() -> None:
+    """A word of the wrapper in a plugin's mouth: its call would be made again and again, and counted as none."""
+
+    async def behave(_: Call) -> Outcome:
+        return NotBegun(Sent.ANSWERED, output={"refund": "done"})
+
+    outcome = await guarded(behave).invoke(call())
+    assert not isinstance(outcome, NotBegun)
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_ANSWER_INVALID")
+
+
 async def test_ups_16_only_the_wrapper_says_that_a_call_was_not_begun() -> None:
     """UPS-16: a plugin that has run may answer the same code, after it has acted as well."""
 
@@ -621,8 +641,10 @@ async def test_ups_17_a_flood_of_values_is_an_answer_without_an_output() -> None
     async def behave(_: Call) -> Outcome:
         return Outcome(Sent.ANSWERED, {KEY: [1] * 250_000}, raw_sha256="ab" * 32)
 
-    for outcome in (await guarded(behave).lookup(call()), await guarded(behave).invoke(call())):
-        assert (outcome.sent, outcome.output, outcome.code) == (Sent.ANSWERED, None, "RESULT_NOT_STORABLE")
+    read, done = await guarded(behave).lookup(call()), await guarded(behave).invoke(call())
+    assert (read.sent, done.sent) == (Sent.LOST, Sent.ANSWERED)
+    for outcome in (read, done):
+        assert (outcome.output, outcome.code) == (None, "RESULT_NOT_STORABLE")
         assert "more than 65536 values" in outcome.detail
         assert outcome.raw_sha256 == "ab" * 32
 
@@ -651,11 +673,11 @@ async def test_ups_17_a_long_answer_is_made_storable_beside_the_loop(monkeypatch
 
 
 async def test_ups_17_a_definition_with_too_many_values_is_none() -> None:
-    async def behave(tool: str) -> ToolDescription:
-        return ToolDescription(tool, "1", {"enum": [1] * 70_000})
+    async def behave(given: Call) -> ToolDescription:
+        return ToolDescription(given.tool, "1", {"enum": [1] * 70_000})
 
     with pytest.raises(AdapterFault, match="more than 65536 values") as raised:
-        await guarded(describe=behave).describe("refund", call().deadline)
+        await guarded(behave).describe("refund", call().deadline)
     assert raised.value.code == "DEFINITION_NOT_CANONICAL"
 
 
