@@ -316,7 +316,8 @@ def _abandon(task: asyncio.Task[object] | None) -> None:
 
 
 def _says_something(outcome: Outcome) -> bool:
-    return outcome.sent is not Sent.LOST or bool(outcome.operation or outcome.request_ids or outcome.raw_sha256)
+    evidence = outcome.operation or outcome.request_ids or outcome.raw_sha256
+    return outcome.sent is not Sent.LOST or outcome.facts.at_work or bool(evidence)
 
 
 def _classified(task: asyncio.Task[object], run: _Run) -> Outcome:

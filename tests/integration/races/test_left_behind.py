@@ -179,7 +179,7 @@ def test_ups_07_a_hold_over_a_lost_attempt_does_not_say_that_nothing_happened(
     site: StagedSite, pay: PaymentsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attempt 1 was lost and is absent so far; attempt 2 was refused, and policy cannot say what follows."""
-    _, call, _ = approved(site)
+    _, call, execution_id = approved(site)
     evaluate, planned = site.parts.engine.evaluate, list[str]()
     write = site.parts.upstreams["payments"].write
     invoke, lost = write.invoke, [Outcome(Sent.LOST, code="CONNECTION_LOST")]
@@ -194,6 +194,13 @@ def test_ups_07_a_hold_over_a_lost_attempt_does_not_say_that_nothing_happened(
         return lost.pop() if lost else await invoke(*given, **more)
 
     monkeypatch.setattr(site.parts.engine, "evaluate", down)
+
+    async def refused() -> None:
+        with site.client() as agent:
+            seen.append(await asyncio.to_thread(agent.get, execution_id=execution_id))
+
+    seen: list[Any] = []
+    site.boundaries.at("15.recover:before", refused, nth=2)
     monkeypatch.setattr(write, "invoke", invoked)
     pay.control(refuse=True)
     answer = told(site, call)
@@ -203,3 +210,5 @@ def test_ups_07_a_hold_over_a_lost_attempt_does_not_say_that_nothing_happened(
         "failed_before_side_effect",
     ]
     assert (answer.executed, answer.outcome_unknown) == (True, True)
+    (meanwhile,) = seen
+    assert (meanwhile.answer.phase, meanwhile.answer.executed) == ("recovering", True)

@@ -334,6 +334,19 @@ async def test_ups_09_an_exchange_that_was_not_used_for_the_marked_request_prove
         assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_CONTRADICTED")
 
 
+@pytest.mark.parametrize("marked", [0, 40])
+async def test_ups_09_a_second_mark_takes_nothing_back(marked: int) -> None:
+    """A plugin that marks once more where it gives up, although its request has begun."""
+
+    async def behave(_: Call) -> Outcome:
+        meter = _meter(100, marked)
+        meter.mark()
+        return Outcome(Sent.NOT_SENT, code="CONNECTION_LOST")
+
+    outcome = await guarded(behave).invoke(call())
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_CONTRADICTED")
+
+
 @pytest.mark.parametrize(
     "facts",
     [
@@ -382,6 +395,23 @@ async def test_rpc_09_a_result_produced_while_being_cancelled_is_evidence() -> N
     assert "may have acted" in outcome.detail
     evidence = await asyncio.wait_for(late.get(), 10)
     assert evidence.request_ids == {"refund": "re_1"}
+
+
+@pytest.mark.parametrize(
+    "answer", [Outcome(Sent.ACCEPTED), Outcome(Sent.LOST, facts=Facts(at_work=True))], ids=lambda it: it.sent.value
+)
+async def test_ups_02_a_late_answer_that_the_work_goes_on_is_news(answer: Outcome) -> None:
+    """Though it names nothing to ask for: without it the next look-up would prove an absence."""
+    late: asyncio.Queue[Outcome] = asyncio.Queue()
+    go = asyncio.Event()
+
+    async def behave(_: Call) -> Outcome:
+        await go.wait()
+        return answer
+
+    assert (await guarded(behave).invoke(call(0.1), on_late=late.put_nowait)).code == "UPSTREAM_TIMEOUT"
+    go.set()
+    assert (await asyncio.wait_for(late.get(), 10)).facts.at_work
 
 
 @pytest.mark.parametrize("how", ["ends", "raises", "is cancelled", "catches the cancellation"])
