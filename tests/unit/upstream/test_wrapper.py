@@ -622,6 +622,31 @@ async def test_an_unreadable_credential_sends_nothing() -> None:
     assert not asked
 
 
+async def test_apv_01_what_ends_while_a_slot_is_waited_for_is_seen() -> None:
+    """The last look comes behind the wait; the slot goes on to the next, and the breaker counts nothing."""
+    go, started = asyncio.Event(), asyncio.Event()
+    code = ""
+
+    async def behave(_: Call) -> Outcome:
+        started.set()
+        await go.wait()
+        return Outcome(Sent.ANSWERED)
+
+    seen: list[Outcome] = []
+    adapter = guarded(behave, slots=1)
+    adapter._observe = seen.append
+    first = asyncio.create_task(adapter.invoke(call()))
+    await started.wait()
+    second = asyncio.create_task(adapter.invoke(call(), unfit=lambda: code))
+    await asyncio.sleep(0)
+    code = "RELIED_ON_CHANGED"
+    go.set()
+    assert ((await first).sent, len(adapter._adapter.calls)) == (Sent.ANSWERED, 1)  # type: ignore[attr-defined]
+    assert await second == NotBegun(Sent.NOT_SENT, code="RELIED_ON_CHANGED")
+    assert (await adapter.invoke(call())).sent is Sent.ANSWERED
+    assert [outcome.sent for outcome in seen] == [Sent.ANSWERED, Sent.ANSWERED]
+
+
 async def test_ups_16_a_plugin_cannot_say_that_its_call_was_not_begun() -> None:
     """A word of the wrapper in a plugin's mouth: its call would be made again and again, and counted as none."""
 
