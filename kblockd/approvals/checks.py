@@ -70,7 +70,7 @@ def check_state(found: Asked, now: dt.datetime, deed: str, *allowed: str) -> Non
     raise FailedPrecondition(
         Reason.APPROVAL_NOT_VALID,
         f"the approval is {state}, so it can no longer be {deed}. Nothing was recorded.",
-        executed=acted(found.execution["marker"], found.execution["result_class"]),
+        executed=acted(found.execution["state"], found.execution["marker"], found.execution["result_class"]),
         consumed=state == "used",
         next_step=_NEXT_STEPS.get(state, "nothing is left to do"),
         execution_id=found.row["execution"],

@@ -59,9 +59,12 @@ BEFORE_EFFECT: Final = (ResultClass.NOT_STARTED, ResultClass.FAILED_BEFORE_SIDE_
 """The classes that say that nothing happened."""
 
 
-def acted(marker: int, result_class: str) -> bool:
-    """Whether an effect may exist: something was sent, and it is not shown that nothing came of it."""
-    return bool(marker) and result_class not in BEFORE_EFFECT
+def acted(state: str, marker: int, result_class: str) -> bool:
+    """Whether an effect may exist: something was sent, and it is not shown that nothing came of it.
+
+    While it runs a class is one attempt's: an earlier one may have had its effect all the same (UPS-07).
+    """
+    return bool(marker) and (state == State.EXECUTING or result_class not in BEFORE_EFFECT)
 
 
 class Event(enum.StrEnum):

@@ -75,7 +75,7 @@ async def outcome(
         result_class=row["result_class"],
         code=_code(row, state),
         detail=await _detail(parts, row, state, own),
-        executed=acted(row["marker"], row["result_class"]),
+        executed=acted(state, row["marker"], row["result_class"]),
         consumed=bool(row.get("claimed_at")),
         outcome_unknown=row["result_class"] == ResultClass.UNKNOWN_OUTCOME,
         replayed=replayed,

@@ -59,7 +59,7 @@ async def _in_doubt(parts: Parts, ending: Ending, row: Row) -> Classified:
         ending.detail,
         None,
         str(row.get("operation_id", "")),
-        await history.at_work(parts, row),
+        await history.at_work(parts, row, run.journal.written),
     )
 
 

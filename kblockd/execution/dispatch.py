@@ -10,7 +10,7 @@ from kblockd.execution.spans import calling
 from kblockd.execution.stages import Stage, stage
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
-from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.adapter import Call, Outcome
 from kblockd.upstream.wrapper import NotBegun
 
 
@@ -33,12 +33,10 @@ class Dispatched:
 async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
     """Never raises: every failure is an outcome. A late answer is evidence, kept by ``parts.late``.
 
-    LEASE_OR_DEADLINE_ENDED is proof of not sent: the adapter is not called under this marker, and never again.
+    ``unfit`` is proof of not sent: the adapter is not called under this marker, and never again.
     """
     claim = marked.claim
     action = claim.run.action
-    if code := unfit(parts, marked):
-        return Dispatched(marked, Outcome(Sent.NOT_SENT, code=code), begun=False)
     execution_id, attempt = action.execution_id, claim.run.attempt
     with calling(claim.trace, "invoke"):
         outcome = await parts.upstreams[action.upstream].write.invoke(
@@ -46,6 +44,7 @@ async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
             lambda late: parts.late.add(execution_id, attempt, late),
             lambda begun: parts.leases.holds(claim.lease) if begun else may_send(parts, marked),
             on_outlive=lambda: parts.late.outlives(execution_id),
+            unfit=lambda: unfit(parts, marked),
         )
     return Dispatched(marked, outcome, begun=not isinstance(outcome, NotBegun))
 

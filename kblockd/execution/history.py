@@ -28,14 +28,23 @@ async def doubted(parts: Parts, row: Row, own: Written = NOTHING) -> bool:
     return bool(sent - proved)
 
 
-async def at_work(parts: Parts, row: Row) -> bool:
+async def at_work(parts: Parts, row: Row, own: Written = NOTHING) -> bool:
     """Whether an answer to any attempt said that the effect may still come; what a ledger of an older version does not
     say counts as no."""
     last: dict[tuple[int, bool], bool] = {}
-    async for type_, attempt, body in _events(parts, row, NOTHING):
+    async for type_, attempt, body in _events(parts, row, own):
         if type_ is RecordType.ATTEMPT_OUTCOME:
             last[attempt, body["late"]] = bool(body.get("at_work"))
     return any(last.values())
+
+
+async def acted(parts: Parts, row: Row) -> bool:
+    """Whether an answer that came too late to be the attempt's outcome says that the effect was done."""
+    if not row.get("late"):
+        return False
+    done = (ResultClass.COMPLETED_UNVERIFIED, ResultClass.ACCEPTED)
+    late = [body async for _, _, body in _events(parts, row, NOTHING) if body.get("late")]
+    return any(body["class"] in done for body in late)
 
 
 async def _events(parts: Parts, row: Row, own: Written) -> AsyncIterator[tuple[RecordType, int, Any]]:

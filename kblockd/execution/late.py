@@ -22,6 +22,7 @@ class LateOutcomes:
         self._waiting: dict[str, list[tuple[int, Outcome]]] = {}
         self._running: Counter[str] = Counter()
         self._ended: dict[str, float] = {}  # of runs that still go on
+        self._on_record: set[str] = set()  # as well
         self.on_late: Callable[[str], None] = lambda execution_id: None
 
     def add(self, execution_id: str, attempt: int, outcome: Outcome) -> None:
@@ -34,8 +35,9 @@ class LateOutcomes:
         return execution_id in self._waiting
 
     def acted(self, execution_id: str) -> bool:
-        """Whether something that nobody took says that an earlier attempt had its effect: no proof of absence holds."""
-        return any(
+        """Whether something that nobody took, or that the ledger held when the run took it up, says that an earlier
+        attempt had its effect: no proof of absence holds."""
+        return execution_id in self._on_record or any(
             outcome.sent is Sent.ACCEPTED or (outcome.sent is Sent.ANSWERED and not outcome.is_error)
             for _, outcome in self._waiting.get(execution_id, ())
         )
@@ -67,6 +69,15 @@ class LateOutcomes:
             return None
         return max(since, self._ended.get(execution_id, since))
 
+    def taken_up(self, execution_id: str, *, acted: bool) -> None:
+        """A run goes on with what an earlier one left. ``acted``: a late answer on record says that the effect was
+        done. The end of a task that the earlier one left running counts for this one as well."""
+        if acted:
+            self._on_record.add(execution_id)
+        if execution_id in self._running:
+            self._ended.setdefault(execution_id, self._monotonic())
+
     def forget(self, execution_id: str) -> None:
         """Its run has ended: whoever takes it up again counts from a later moment. What still runs is remembered."""
         self._ended.pop(execution_id, None)
+        self._on_record.discard(execution_id)

@@ -92,7 +92,8 @@ def may_send(parts: Parts, marked: Marked) -> bool:
 
 
 def unfit(parts: Parts, marked: Marked) -> str:
-    """The last look before the call: why it must not be made, as the code of a call that was not sent; "" lets it go.
+    """The last look before the call, behind its wait for a slot: why it must not be made, as the code of a call
+    that was not sent; "" lets it go.
 
     The rows are looked at here and not before each write: a reload while the call connects comes after it began.
     """

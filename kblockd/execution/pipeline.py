@@ -19,6 +19,7 @@ from typing import Final
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Aborted, KblockError, Reason, Unavailable
 from kblockd.domain.states import BEFORE_EFFECT, ResultClass, State
+from kblockd.execution import history
 from kblockd.execution.action import Call, Run
 from kblockd.execution.admit import admit
 from kblockd.execution.classify import Classified, classify
@@ -194,11 +195,23 @@ async def close(parts: Parts, ended: Ending | Hold | Adrift) -> Closed | Adrift:
             return await hold(parts, late(ended.run))
         return await seal(parts, ended)
     if isinstance(ended, Hold):
-        return await hold(parts, ended)
+        return await hold(parts, await _honest(parts, ended))
     return ended
 
 
-def _contradicted(parts: Parts, ended: Ending) -> bool:
+async def _honest(parts: Parts, ended: Hold) -> Hold:
+    """A hold says "before the effect" no more than a seal would: where an attempt is in doubt its class is unknown."""
+    row = ended.run.journal.row(parts)
+    if (ended.result_class or row["result_class"]) not in BEFORE_EFFECT:
+        return ended
+    if _contradicted(parts, ended):
+        return late(ended.run)
+    if await history.doubted(parts, row, ended.run.journal.written):
+        return replace(ended, result_class=ResultClass.UNKNOWN_OUTCOME)
+    return ended
+
+
+def _contradicted(parts: Parts, ended: Ending | Hold) -> bool:
     return parts.late.acted(ended.run.action.execution_id)
 
 

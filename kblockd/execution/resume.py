@@ -53,7 +53,7 @@ async def resume(parts: Parts, journal: Journal, row: Row) -> Closed | Adrift:
         return await pipeline.run(parts, claim.run)
     if phase is Phase.SENT:
         ended = await pipeline.conclude(parts, await _lost(parts, claim))
-    elif phase in (Phase.ACCEPTED, Phase.RECONCILING):
+    elif phase in (Phase.ACCEPTED, Phase.RECONCILING) and not _found(row):
         ended = await pipeline.conclude(parts, await _classified(parts, claim, row))
     else:
         ended = await recover(parts, await _judged(parts, claim, row))
@@ -70,6 +70,7 @@ def _rebooted(claim: Claim) -> Ending:
 
 async def _claim(parts: Parts, journal: Journal, row: Row) -> Claim:
     action = await load_action(parts, row)
+    parts.late.taken_up(action.execution_id, acted=await history.acted(parts, row))
     ends = parse_rfc3339(row["deadline_at"])
     deadline = parts.clock.monotonic() + (ends - parts.clock.now()).total_seconds()
     run = Run(action, journal, row["attempt"], again=True, deadline=deadline)
@@ -109,17 +110,21 @@ async def _classified(parts: Parts, claim: Claim, row: Row) -> Classified:
 
 
 async def _settled(parts: Parts, claim: Claim, row: Row) -> Settled:
-    finding = row.get("finding", {})
-    if finding.get("finding") != "present":
+    if not _found(row):
         return await _standing(parts, claim, row, Standing.ANSWERED)
-    return await _standing(parts, claim, row, Standing.PRESENT, found_by(row["code"], finding["by"]))
+    return await _standing(parts, claim, row, Standing.PRESENT, found_by(row["code"], row["finding"]["by"]))
+
+
+def _found(row: Row) -> bool:
+    """Proved to be present: a death during the verification, however long that took, does not put it in question."""
+    return bool(row.get("finding", {}).get("finding") == "present")
 
 
 async def _judged(parts: Parts, claim: Claim, row: Row) -> Judged:
     """Judged anew; but what was found to be prohibited stays so, whatever can be read or asked now (VER-06)."""
     if row.get("verification", {}).get("verdict") == PROHIBITED:
         return Judged(await _settled(parts, claim, row), PROHIBITED, row["code"])
-    if row["phase"] == Phase.VERIFYING:
+    if row["phase"] in (Phase.RECONCILING, Phase.VERIFYING):
         return await verify(parts, await _settled(parts, claim, row))
     return Judged(await _standing(parts, claim, row, _recovering(row)), SKIPPED, "")
 

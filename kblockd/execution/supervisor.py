@@ -245,7 +245,9 @@ class Supervisor:
                 )
             try:
                 await journal.commit(parts, Stage.CLASSIFY, [entry], payloads=payloads)
-            except (Conflict, StoreFailed):
+            except Conflict:
+                parts.late.add(execution_id, attempt, outcome)  # a run took it up, or an operator resolved it meanwhile
+            except StoreFailed:
                 _log.warning("a late answer could not be kept", extra={"execution_id": execution_id})
 
 

@@ -149,13 +149,13 @@ async def _judge(parts: Parts, settled: Settled, outcome: Outcome, snapshot: Any
     return _Reading(answer.verdict, next(iter(asked.codes), ""), outcome.output, asked)
 
 
-def outcome_document(settled: Settled, *, attempts: int | None = None) -> dict[str, Any]:
-    """``input.outcome`` for verification and recovery."""
+def outcome_document(settled: Settled) -> dict[str, Any]:
+    """``input.outcome`` for verification and recovery; ``attempts`` are those that count, as in ``may_repeat``."""
     run = settled.claim.run
     return {
         "class": str(settled.result_class),
         "code": settled.code,
-        "attempts": run.attempt if attempts is None else attempts,
+        "attempts": run.attempt - run.unbegun,
         "maximum_attempts": run.action.limits.maximum_attempts,
         "marker": True,
         "irreversible": run.action.contract.recovery.irreversible_step,

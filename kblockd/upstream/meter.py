@@ -49,8 +49,10 @@ class Meter:
         return self.marked is not None and self.written > self.marked
 
     def mark(self) -> None:
-        """The next request is the one that matters."""
-        self.marked, self.asked = self.written, False
+        """The next request is the one that matters. Once that has begun it stays the one: a later mark proves nothing
+        of what has left (UPS-09)."""
+        if not self.begun:
+            self.marked, self.asked = self.written, False
 
     def ask(self) -> None:
         """A request is begun."""

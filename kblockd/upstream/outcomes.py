@@ -51,14 +51,12 @@ def lost(code: str, detail: str, facts: Facts = _NOTHING) -> Outcome:
 
 def classified(answer: object, scope: Scope, scrubber: Scrubber) -> Outcome:
     """What the answer says of the call, every field but ``output`` fit to be kept; never raises for any answer."""
-    if not isinstance(answer, Outcome) or not isinstance(answer.sent, Sent):
+    if type(answer) is not Outcome or not isinstance(answer.sent, Sent):  # what derives from it is the core's own
         return failed(scope, "PLUGIN_ANSWER_INVALID", f"the plugin answered a {type(answer).__name__}")
     try:
         outcome = _clean(answer, scrubber)
     except Exception as error:  # a field of a wrong type
         return failed(scope, "PLUGIN_ANSWER_INVALID", f"a field of the outcome is wrong: {type(error).__name__}")
-    if outcome.sent is Sent.NOT_SENT:
-        scope.seal()  # it allows another attempt, so nothing that the plugin left behind may still send
     if outcome.sent is Sent.NOT_SENT and scope.contradicts_not_sent():
         return lost("PLUGIN_CONTRADICTED", "the plugin says not sent, but its exchanges do not prove it")
     if outcome.sent is Sent.ACCEPTED and not outcome.operation:

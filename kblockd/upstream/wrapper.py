@@ -40,6 +40,11 @@ def _nobody(outcome: Outcome) -> None:
     """For outcomes that nobody asked for."""
 
 
+def _fit() -> str:
+    """For calls that nothing but their deadline holds up."""
+    return ""
+
+
 def _unheeded() -> OnEnd:
     """For effects whose end nobody asked for."""
     return lambda by_itself: None
@@ -47,8 +52,8 @@ def _unheeded() -> OnEnd:
 
 @dataclass(frozen=True, slots=True)
 class NotBegun(Outcome):
-    """The wrapper's own NOT_SENT: no credential, no free slot or no time, so no code of the plugin ran and the reason
-    may pass (UPS-16). By its type, because a plugin may answer any code, after it has acted as well."""
+    """The wrapper's own NOT_SENT: no credential, no free slot, no time or no longer fit, so no code of the plugin ran
+    and the reason may pass (UPS-16). By its type, because a plugin may answer any code, after it has acted as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +136,14 @@ class GuardedAdapter:
         on_late: OnLate | None = None,
         permit: Permit = always,
         on_outlive: OnOutlive = _unheeded,
+        unfit: Callable[[], str] = _fit,
     ) -> Outcome:
         """The one effect. Never raises; ``on_late`` gets an outcome that came after LOST was answered, at most once.
 
         ``permit`` is asked before each write: a lease or a deadline that ended on the way sends nothing (LSE-01).
+        ``unfit`` is asked once, behind the wait for a slot and right before the plugin: a code, and it is not asked.
         """
-        return await self._call(call, self._adapter.invoke, on_late or _nobody, permit, on_outlive)
+        return await self._call(call, self._adapter.invoke, on_late or _nobody, permit, on_outlive, unfit)
 
     def check_credential(self) -> None:
         """Preflight: the credential can be read now; nothing of it is kept. Raises ``CredentialFault``."""
@@ -162,6 +169,7 @@ class GuardedAdapter:
         on_late: OnLate | None,
         permit: Permit = always,
         on_outlive: OnOutlive = _unheeded,
+        unfit: Callable[[], str] = _fit,
     ) -> Outcome:
         """NOT_SENT here needs no look at exchanges: the plugin is not asked at all."""
         if call.deadline <= self._clock():
@@ -172,13 +180,16 @@ class GuardedAdapter:
             return NotBegun(Sent.NOT_SENT, code=fault.code, detail=bounded(str(fault)))
         late = self._limits.late_seconds if on_late else 0.0
         scope = Scope(call.deadline, late, credential, permit=permit)
-        run = _Run(scope, self._scrubber(credential), on_late, on_outlive)
+        run = _Run(scope, self._scrubber(credential), on_late, on_outlive, unfit)
         outcome = await self._run(replace(call, credential=credential), run, action)
-        self._observe(outcome)
+        if not isinstance(outcome, NotBegun):  # that says nothing about the upstream
+            self._observe(outcome)
         return outcome
 
     async def _run(self, call: Call, run: _Run, action: Action) -> Outcome:
         task = await self._start(run, lambda: action(call))
+        if task is None and (code := run.unfit()):
+            return NotBegun(Sent.NOT_SENT, code=code)
         if task is None:
             return NotBegun(Sent.NOT_SENT, code="UPSTREAM_BUSY", detail="no free slot before the deadline; nothing ran")
         try:
@@ -192,11 +203,14 @@ class GuardedAdapter:
         return outcome
 
     async def _start(self, run: _Run, action: Callable[[], Awaitable[object]]) -> asyncio.Task[object] | None:
-        """A task that holds a slot until it really ends; None when no slot came free in time."""
+        """A task that holds a slot until it really ends; None when no slot came free in time, or ``unfit``."""
         left = run.scope.deadline - self._clock()
         if left <= 0:
             return None
         if not await self._slot(left):
+            return None
+        if run.unfit():
+            self._slots.release()
             return None
         with entered(run.scope):
             task = asyncio.create_task(contained(action))
@@ -261,6 +275,7 @@ class _Run:
     scrubber: Scrubber
     on_late: OnLate | None = None
     on_outlive: OnOutlive = _unheeded
+    unfit: Callable[[], str] = _fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,10 +331,12 @@ def _abandon(task: asyncio.Task[object] | None) -> None:
 
 
 def _says_something(outcome: Outcome) -> bool:
-    return outcome.sent is not Sent.LOST or bool(outcome.operation or outcome.request_ids or outcome.raw_sha256)
+    evidence = outcome.operation or outcome.request_ids or outcome.raw_sha256
+    return outcome.sent is not Sent.LOST or outcome.facts.at_work or bool(evidence)
 
 
 def _classified(task: asyncio.Task[object], run: _Run) -> Outcome:
+    run.scope.seal()  # whatever it answered: an effect's absence may be proved next, and nothing left behind may send
     run.scope.forget_credential()
     answer = result(task)
     if isinstance(answer, Raised):

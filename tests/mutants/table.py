@@ -232,7 +232,7 @@ MUTANTS: Final = (
         # Two nets: the last look, and the permit that is asked for before each write.
         "last look before the call removed",
         (
-            Edit("kblockd/execution/dispatch.py", "    if code := unfit(parts, marked):\n", '    if code := "":\n'),
+            Edit("kblockd/execution/dispatch.py", "            unfit=lambda: unfit(parts, marked),\n", ""),
             _PERMIT,
         ),
         f"{_JUMPS}::test_lse_04_leases_and_deadlines_end_by_monotonic_time[11.dispatch:before-day-back]",

@@ -136,12 +136,12 @@ def _expose(strikes: Strikes, patch: pytest.MonkeyPatch) -> None:
         return strikes.on("call" if method.endswith("Execute") else method, unary(self, method, *more))
 
     patch.setattr(Calls, "unary", exposed)
-    invoke, named = McpAdapter.invoke, {"refund": "invoke", "get_order": "read"}
+    ask, named = McpAdapter._call, {"refund": "invoke", "get_order": "read"}
 
-    async def invoked(self: McpAdapter, call: Any) -> Any:
-        return await strikes.on(named.get(call.tool, call.tool), invoke)(self, call)
+    async def asked(self: McpAdapter, call: Any, *, reading: bool) -> Any:
+        return await strikes.on(named.get(call.tool, call.tool), ask)(self, call, reading=reading)
 
-    patch.setattr(McpAdapter, "invoke", invoked)
+    patch.setattr(McpAdapter, "_call", asked)
     for owner, name, victim in (
         (Authorizer, "_answer", "authorize"),
         (Supervisor, "_supervise", "run"),

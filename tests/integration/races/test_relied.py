@@ -18,7 +18,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Reason, Unavailable
 from kblockd.execution import seal
 from kblockd.policy.engine import PolicyFailure
-from tests.harness import approve
+from tests.harness import EFFECT_FREE, approve
 from tests.integration.pipeline.conftest import pay, payments
 from tests.integration.pipeline.local import ask, effects, order, records, refund_in, variants
 from tests.integration.races.changes import Change, Disabled, PolicyForbids, PolicyReads, Repinned
@@ -30,7 +30,7 @@ __all__ = ["pay", "payments", "site"]
 PATIENT: Final = {"absolute_deadline_seconds": 300}
 ENVIRONMENTS: Final[dict[str, dict[str, Any]]] = {
     "production": {"execution": PATIENT},
-    "free": {"tool": {"errors_are_effect_free": True}, "execution": {**PATIENT, "maximum_attempts": 2}},
+    "free": {"tool": EFFECT_FREE, "execution": {**PATIENT, "maximum_attempts": 2}},
 }
 BEFORE_THE_END: Final = 590.0  # seconds; an approval is good for 600
 PAST_THE_END: Final = 11.0  # longer than what is left of it, shorter than a lease

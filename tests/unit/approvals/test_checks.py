@@ -97,9 +97,9 @@ def test_who_is_configured_otherwise_now_changes_nothing(check: Any) -> None:
             check(people, LEAD, row())
 
 
-def found(state: str, marker: int = 0, result_class: str = "") -> Asked:
+def found(state: str, marker: int = 0, result_class: str = "", *, executing: bool = False) -> Asked:
     """An approval in that state, and its execution."""
-    execution = {"marker": marker, "result_class": result_class}
+    execution = {"state": "executing" if executing else "failed", "marker": marker, "result_class": result_class}
     return Asked(row(state=state, not_after=rfc3339(UNTIL)), execution, ())
 
 
@@ -133,6 +133,9 @@ def test_r363_what_is_used_was_consumed(marker: int, result_class: str, executed
     with pytest.raises(FailedPrecondition, match="is used, so it can no longer be revoked") as refused:
         check_state(found("used", marker, result_class), UNTIL, "revoked", "pending", "approved")
     assert (refused.value.consumed, refused.value.executed) == (True, executed)
+    with pytest.raises(FailedPrecondition) as meanwhile:
+        check_state(found("used", marker, result_class, executing=True), UNTIL, "revoked", "pending", "approved")
+    assert meanwhile.value.executed == bool(marker)  # the class is that of one attempt, and of no end
     assert "look at the execution" in refused.value.next_step
 
 

@@ -157,6 +157,29 @@ def test_ups_08_a_task_that_had_to_be_cancelled_is_never_known_to_have_ended() -
     assert late.ended("exe_2", 7.0) == 7.0
 
 
+def test_ups_08_a_task_that_an_earlier_run_left_counts_for_whoever_takes_it_up() -> None:
+    """It ends after the execution was taken up again: finality counts from its end, not from the taking up."""
+    clock = Clock()
+    late = LateOutcomes(clock)
+    ended = late.outlives("exe_1")
+    late.forget("exe_1")
+    late.taken_up("exe_1", acted=False)
+    clock.now = 200.0
+    ended(True)
+    assert (doubt(late, 200.9), doubt(late, 201.0)) == ("NOT_FINAL_YET", "")
+    late.forget("exe_1")
+    assert (late._running, late._ended) == ({}, {})
+
+
+def test_a_late_answer_on_record_counts_until_the_run_that_found_it_ends() -> None:
+    late = LateOutcomes(Clock())
+    late.taken_up("exe_1", acted=True)
+    assert late.acted("exe_1")
+    assert not late.acted("exe_2")
+    late.forget("exe_1")
+    assert not late.acted("exe_1")
+
+
 def test_what_has_ended_is_forgotten_with_its_run() -> None:
     """Nothing is kept of executions that are over, however late their tasks end."""
     late = LateOutcomes(Clock())

@@ -259,9 +259,18 @@ async def test_raising_is_not_sent_only_when_the_exchange_proves_it(written: int
     assert (outcome.sent, outcome.code) == (sent, "PLUGIN_RAISED")
 
 
-@pytest.mark.parametrize("raises", [True, False])
-async def test_after_the_verdict_not_sent_nothing_can_leave_any_more(raises: bool) -> None:
-    """What was proved stays true: a task that the plugin left behind writes neither to an old nor to a new exchange."""
+REFUSED = Outcome(Sent.ANSWERED, is_error=True, facts=Facts(True, "body", 422))
+ENDS: dict[str, Outcome | None] = {
+    "raised": None,
+    "not sent": Outcome(Sent.NOT_SENT, code="CONNECT_FAILED"),
+    "refused": REFUSED,  # free of effects, if the contract says so
+    "lost": Outcome(Sent.LOST),  # absent, if a look-up says so
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_behind_the_answer_nothing_can_leave_any_more(end: str) -> None:
+    """What is proved stays true: a task that the plugin left behind writes neither to an old nor to a new exchange."""
     go = asyncio.Event()
     refused: asyncio.Queue[str] = asyncio.Queue()
     left_behind: list[asyncio.Task[None]] = []
@@ -277,12 +286,12 @@ async def test_after_the_verdict_not_sent_nothing_can_leave_any_more(raises: boo
 
     async def behave(_: Call) -> Outcome:
         left_behind.append(asyncio.create_task(straggle(_meter(0, 0, asked=True))))
-        if raises:
+        if (answer := ENDS[end]) is None:
             raise RuntimeError("x")
-        return Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
+        return answer
 
     outcome = await guarded(behave).invoke(call())
-    assert outcome.sent is Sent.NOT_SENT
+    assert outcome.sent is (Sent.NOT_SENT if ENDS[end] is None else ENDS[end].sent)  # type: ignore[union-attr]
     go.set()
     assert [await asyncio.wait_for(refused.get(), 10) for _ in range(2)] == ["refused", "refused"]
 
@@ -323,6 +332,19 @@ async def test_ups_09_an_exchange_that_was_not_used_for_the_marked_request_prove
     if how != "marked":  # one that gave up where it would have sent says so by its mark
         outcome = await guarded(claims).invoke(call())
         assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_CONTRADICTED")
+
+
+@pytest.mark.parametrize("marked", [0, 40])
+async def test_ups_09_a_second_mark_takes_nothing_back(marked: int) -> None:
+    """A plugin that marks once more where it gives up, although its request has begun."""
+
+    async def behave(_: Call) -> Outcome:
+        meter = _meter(100, marked)
+        meter.mark()
+        return Outcome(Sent.NOT_SENT, code="CONNECTION_LOST")
+
+    outcome = await guarded(behave).invoke(call())
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_CONTRADICTED")
 
 
 @pytest.mark.parametrize(
@@ -373,6 +395,23 @@ async def test_rpc_09_a_result_produced_while_being_cancelled_is_evidence() -> N
     assert "may have acted" in outcome.detail
     evidence = await asyncio.wait_for(late.get(), 10)
     assert evidence.request_ids == {"refund": "re_1"}
+
+
+@pytest.mark.parametrize(
+    "answer", [Outcome(Sent.ACCEPTED), Outcome(Sent.LOST, facts=Facts(at_work=True))], ids=lambda it: it.sent.value
+)
+async def test_ups_02_a_late_answer_that_the_work_goes_on_is_news(answer: Outcome) -> None:
+    """Though it names nothing to ask for: without it the next look-up would prove an absence."""
+    late: asyncio.Queue[Outcome] = asyncio.Queue()
+    go = asyncio.Event()
+
+    async def behave(_: Call) -> Outcome:
+        await go.wait()
+        return answer
+
+    assert (await guarded(behave).invoke(call(0.1), on_late=late.put_nowait)).code == "UPSTREAM_TIMEOUT"
+    go.set()
+    assert (await asyncio.wait_for(late.get(), 10)).facts.at_work
 
 
 @pytest.mark.parametrize("how", ["ends", "raises", "is cancelled", "catches the cancellation"])
@@ -581,6 +620,42 @@ async def test_an_unreadable_credential_sends_nothing() -> None:
     assert (outcome.sent, outcome.code) == (Sent.NOT_SENT, "CREDENTIAL_UNREADABLE")
     assert isinstance(outcome, NotBegun)
     assert not asked
+
+
+async def test_apv_01_what_ends_while_a_slot_is_waited_for_is_seen() -> None:
+    """The last look comes behind the wait; the slot goes on to the next, and the breaker counts nothing."""
+    go, started = asyncio.Event(), asyncio.Event()
+    code = ""
+
+    async def behave(_: Call) -> Outcome:
+        started.set()
+        await go.wait()
+        return Outcome(Sent.ANSWERED)
+
+    seen: list[Outcome] = []
+    adapter = guarded(behave, slots=1)
+    adapter._observe = seen.append
+    first = asyncio.create_task(adapter.invoke(call()))
+    await started.wait()
+    second = asyncio.create_task(adapter.invoke(call(), unfit=lambda: code))
+    await asyncio.sleep(0)
+    code = "RELIED_ON_CHANGED"
+    go.set()
+    assert ((await first).sent, len(adapter._adapter.calls)) == (Sent.ANSWERED, 1)  # type: ignore[attr-defined]
+    assert await second == NotBegun(Sent.NOT_SENT, code="RELIED_ON_CHANGED")
+    assert (await adapter.invoke(call())).sent is Sent.ANSWERED
+    assert [outcome.sent for outcome in seen] == [Sent.ANSWERED, Sent.ANSWERED]
+
+
+async def test_ups_16_a_plugin_cannot_say_that_its_call_was_not_begun() -> None:
+    """A word of the wrapper in a plugin's mouth: its call would be made again and again, and counted as none."""
+
+    async def behave(_: Call) -> Outcome:
+        return NotBegun(Sent.ANSWERED, output={"refund": "done"})
+
+    outcome = await guarded(behave).invoke(call())
+    assert not isinstance(outcome, NotBegun)
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "PLUGIN_ANSWER_INVALID")
 
 
 async def test_ups_16_only_the_wrapper_says_that_a_call_was_not_begun() -> None:
