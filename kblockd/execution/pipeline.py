@@ -38,6 +38,7 @@ from kblockd.execution.recover import Adrift, Again, Ending, Hold, recover
 from kblockd.execution.replay import Existing, replay
 from kblockd.execution.seal import Closed, hold, seal
 from kblockd.execution.verify import verify
+from kblockd.execution.void import TargetMoved
 
 _log: Final = logging.getLogger(__name__)
 _TRIES = 3
@@ -47,6 +48,7 @@ _UNCONSUMED: Final = re.compile(
     r"\s*Nothing was executed (?:or consumed(?:; the action stays approved)?|for this attempt)\."
 )
 LATE_ANSWER: Final = "LATE_ANSWER"
+TARGET_CHANGED: Final = "TARGET_CHANGED"
 
 
 async def propose(parts: Parts, call: Call) -> Existing | Decided:
@@ -83,7 +85,7 @@ async def act(parts: Parts, attempt: Run) -> Classified | Ending | Hold:
         except KblockError as refusal:
             if not attempt.again:
                 raise
-            return refused(attempt, refusal)
+            return await _given_up(parts, attempt, refusal)
         if parts.late.acted(attempt.action.execution_id):
             return late(attempt)
         try:
@@ -94,12 +96,25 @@ async def act(parts: Parts, attempt: Run) -> Classified | Ending | Hold:
         except LeaseLost:
             raise  # somebody else may have taken over: the supervisor looks at the row again
         except KblockError as refusal:
-            return refused(attempt, refusal)
+            return await _given_up(parts, attempt, refusal)
         dispatched = await dispatch(parts, marked)
         classified = await classify(parts, dispatched)
         if dispatched.begun:
             return classified
         attempt = replace(_again(claim), attempt=claim.run.attempt + 1, unbegun=claim.run.unbegun + 1)
+
+
+async def _given_up(parts: Parts, attempt: Run, refusal: KblockError) -> Ending | Hold:
+    """A consumed action that is refused on its way: sealed as what is proved, or held where the target contradicts it.
+
+    A target that has moved, or no longer meets the preconditions, since an attempt whose answer was lost may have been
+    changed by that very attempt. Whatever a look-up says, that is no picture of an effect that never happened.
+    """
+    if refusal.reason is Reason.PRECONDITION_FAILED or isinstance(refusal, TargetMoved):
+        row = attempt.journal.row(parts)
+        if await history.doubted(parts, row, attempt.journal.written):
+            return Hold(attempt, TARGET_CHANGED, keep_lock=True, result_class=ResultClass.UNKNOWN_OUTCOME)
+    return refused(attempt, refusal)
 
 
 def _again(claim: Claim) -> Run:

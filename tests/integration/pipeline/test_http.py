@@ -40,6 +40,11 @@ FINAL_LATE = [{**shops.refund_contract()["lookup"][0], "absent_final_after_secon
 ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "shop": {},
     "twice": {"execution": {"maximum_attempts": 2}},
+    "twice-unversioned": {
+        "execution": {"maximum_attempts": 2},
+        "reads": {"snapshot": {"version": None}},
+        "preflight": {"require_current_resource_version": False},
+    },
     "plain": {"tool": {"name": "refund_plain"}},
     "blind": {"tool": {"effect_key": {"in": "none", "name": ""}}, "idempotency_scope": "none", "lookup": []},
     "final-late": {"execution": {"maximum_attempts": 2}, "lookup": FINAL_LATE},
@@ -436,3 +441,22 @@ def test_c20_who_resolves_one_action_does_not_unlock_anothers_target(shop_site: 
     assert locked is not None
     assert busy.value.reason == "TARGET_BUSY"
     assert shop_site.run(shop_site.daemon.parts.store.get(target)) is None
+
+
+@pytest.mark.parametrize("environment", ["twice", "twice-unversioned"])
+def test_ups_07_a_target_that_moved_since_a_lost_attempt_is_no_proof_of_absence(
+    shop_site: LocalSite, shop: Shop, environment: str
+) -> None:
+    """UPS-07: the look-up wrongly says absent for ever, and the target shows that somebody has refunded. Neither a
+    second effect nor "nothing happened" follows: an operator decides."""
+    mine = order()
+    shop.shop.refunds.hidden = True
+    shop.misbehave(Mode.DROP_AFTER_EFFECT, calls=1)
+    held = run_approved(shop_site, refund_in(environment, mine, key=mine))
+    assert isinstance(held, Held), held
+    assert (held.code, held.result_class, held.outcome_unknown) == ("TARGET_CHANGED", "unknown_outcome", True)
+    assert body(shop_site, held.execution_id, "finding.reconciled")["finding"] == "absent"
+    assert (posts(shop, mine), len(shop.shop.of(mine))) == (1, 1)
+    with shop_site.client("operator") as operator:
+        sealed = operator.resolve(held.execution_id, Finding.PRESENT, "seen in the books")
+    assert sealed.state == "succeeded"
