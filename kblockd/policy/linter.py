@@ -31,7 +31,8 @@ def lint(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Fau
     negations, is_text = Negations(modules), text_paths(data)
     faults = [*_defaults(modules), *_data(modules, data)]
     for module in modules:
-        faults += [*_imports(module), *_rules(module, functions), *negations.faults(module)]
+        faults += [*_imports(module), *_rules(module, functions)]
+        faults += [*negations.faults(module), *negations.members(module)]
         if not module.file.endswith("_test.rego"):
             faults += affixes.faults(bodies.bodies(module), is_text)
         for kind, node in walk(module.rules):

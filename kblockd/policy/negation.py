@@ -30,13 +30,17 @@ class Negations:
         self._defined = {name for module in modules for name, sure in _rules(module) if sure}
 
     def faults(self, module: Module) -> Iterator[Fault]:
-        """Of one module."""
+        """Of one module: every ``not`` that differs."""
+        for kind, node in walk(module.rules):
+            if kind == "NotExpr" and not self._same(module, node["expr"]):
+                yield module.fault(node, "`not` over an operand that may be undefined differs from OPA", _NEXT_STEP)
+
+    def members(self, module: Module) -> Iterator[Fault]:
+        """Of one module: every value of ``in`` that differs."""
         nodes = [*walk(module.rules)]
         conditions = {id(node["expr"].get("Membership")) for kind, node in nodes if kind in ("Expr", "NotExpr")}
         for kind, node in nodes:
-            if kind == "NotExpr" and not self._same(module, node["expr"]):
-                yield module.fault(node, "`not` over an operand that may be undefined differs from OPA", _NEXT_STEP)
-            elif kind == "Membership" and id(node) not in conditions and not self._same(module, {kind: node}):
+            if kind == "Membership" and id(node) not in conditions and not self._same(module, {kind: node}):
                 what = "the value of `in` over an operand that may be undefined differs from OPA"
                 yield module.fault(node, what, _MEMBER_STEP)
 
