@@ -38,6 +38,7 @@ REFUSALS = {
     "in a default argument": ('x := object.get(input, "a", rand.intn("a", 1))', 5, "rand.intn"),
     "with value": ("x if y with input.a as opa.runtime()\n\ny if input.a", 5, "opa.runtime"),
     "differs": ('x := json.match_schema("{}", "{}")', 5, "json.match_schema"),
+    "lenient": ('x := time.parse_ns("2006-01-02", "2026-2-3")', 5, "time.parse_ns"),
     "unknown": ("x if {\n\tfalse\n\tnosuch(1)\n}", 7, "nosuch is not a function"),
     "unknown in data": ("x if {\n\tfalse\n\tdata.b.f(1)\n}", 7, "no file of the bundle defines the function data.b.f"),
     "too many arguments": ("x if {\n\tfalse\n\tcount(1, 2, 3)\n}", 7, "count takes 1"),
