@@ -79,15 +79,15 @@ def add_effect_secret(
 ) -> bool:
     """The secret of effect keys, for a folder of keys that was made before there was one; False when it is there.
 
-    Raises ``KeysRefused``. Whoever calls this knows that the ledger has never had one: a second secret would make
-    other effect keys of the same calls.
+    Whole or not at all, so that it can be repeated. Raises ``KeysRefused``. Whoever calls this knows that the ledger
+    has never had one: a second secret would make other effect keys of the same calls.
     """
     owner = os.geteuid() if uid is None else uid
     keys.check_folder(folder, uid=owner)
     if (folder / EFFECT_FILE).exists():
         return False
     keys.read_private(folder / key_file(Role.RESULT), passphrase, uid=owner)  # the passphrase is that of the others
-    keys.write_new(folder / EFFECT_FILE, keys.private_pem(generate(), passphrase))
+    keys.replace(folder / EFFECT_FILE, keys.private_pem(generate(), passphrase))
     return True
 
 

@@ -9,6 +9,7 @@ the input. Nested calls, ``not`` and ``with`` are never indexed.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -69,7 +70,7 @@ class Body:
 class _Known:
     """What the statements so far say."""
 
-    bound: dict[str, Operand] = field(default_factory=dict)
+    bound: Mapping[str, Operand]
     texts: set[tuple[Part, ...]] = field(default_factory=set)
 
 
@@ -77,12 +78,44 @@ def faults(bodies: Iterable[Body], is_text: IsText, silent: Iterable[str] = SILE
     """One for each operand that may be no string."""
     names = frozenset(silent)
     for body in bodies:
-        known = _Known()
+        known = _Known(_bound(body))
         for each in body.statements:
             operands = tuple(_resolved(operand, known.bound) for operand in each.operands)
             if each.call in names and any(_doubtful(one, body, known, is_text) for one in _judged(each, operands)):
                 yield _fault(body, each)
             _learn(each, operands, known)
+
+
+def _bound(body: Body) -> Mapping[str, Operand]:
+    """What local variables stand for, wherever ``=`` says so and on either side: OPA knows that, too."""
+    bound: dict[str, Operand] = {}
+    ready: deque[tuple[str, Operand]] = deque()
+    waiting: defaultdict[str, list[tuple[str, Operand]]] = defaultdict(list)
+    for each in body.statements:
+        if each.call != "bind" or len(each.operands) != 2:
+            continue
+        for one, other in (each.operands, each.operands[::-1]):
+            name, needed = _local(one, body), _local(other, body)
+            if name is None or len(one.path) > 1:
+                continue
+            if needed is not None:
+                waiting[needed].append((name, other))
+            elif other.literal is not None:
+                ready.appendleft((name, other))
+            elif other.path:
+                ready.append((name, other))
+    while ready:
+        name, value = ready.popleft()
+        if name not in bound:
+            bound[name] = _resolved(value, bound)
+            ready.extend(waiting[name])
+    return bound
+
+
+def _local(operand: Operand, body: Body) -> str | None:
+    """The variable that it starts with, which is none of the arguments."""
+    head = operand.path[0] if operand.path else None
+    return head.name if isinstance(head, Name) and head.name not in body.arguments else None
 
 
 def _judged(statement: Statement, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
@@ -132,6 +165,3 @@ def _learn(statement: Statement, operands: tuple[Operand, ...], known: _Known) -
         for one, other in (operands, operands[::-1]):
             if other.literal is not None and one.path:
                 known.texts.add(one.path)
-        written = statement.operands[0].path
-        if statement.call == "bind" and len(written) == 1 and isinstance(written[0], Name):
-            known.bound.setdefault(written[0].name, operands[1])

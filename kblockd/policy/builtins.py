@@ -14,7 +14,7 @@ _NATIVE: Final[Mapping[int, str]] = {
     0: "",
     1: """
         abs array.reverse base64.decode base64.encode base64.is_valid base64url.encode
-        base64url.encode_no_pad ceil count floor hex.decode hex.encode intersection
+        base64url.encode_no_pad count hex.decode hex.encode intersection
         is_array is_boolean is_null is_number is_object is_set is_string json.unmarshal
         max min net.cidr_expand net.cidr_is_valid object.keys object.union_n product round semver.is_valid
         sort strings.reverse sum time.clock time.date time.parse_duration_ns time.weekday trim_space
@@ -24,7 +24,7 @@ _NATIVE: Final[Mapping[int, str]] = {
         array.concat concat contains endswith format_int
         graph.reachable graph.reachable_paths json.patch
         numbers.range object.filter object.remove object.union semver.compare split
-        startswith strings.any_prefix_match strings.any_suffix_match time.diff time.parse_ns
+        startswith strings.any_prefix_match strings.any_suffix_match time.diff
         trim trim_left trim_prefix trim_right trim_suffix
     """,
     3: "numbers.range_step object.get",
@@ -59,6 +59,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "json.verify_schema": _DIFFERS,
     "json.remove": _DIFFERS,
     "object.subset": _DIFFERS,
+    "time.parse_ns": _DIFFERS,
     "units.parse": _DIFFERS,
     "units.parse_bytes": _DIFFERS,
     "uuid.parse": _DIFFERS,

@@ -11,7 +11,8 @@ from typing import Any, Final, NoReturn
 
 import orjson
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from kblockd.domain.canonical import MAX_DEPTH, NotCanonical, canonical, count, parse
@@ -109,7 +110,16 @@ def read(name: str, content: bytes, *, top: type = dict) -> Any:
             text = _yaml(content)
         return parse(text, max_bytes=MAX_BYTES, max_values=MAX_VALUES, top=top)
     except (NotCanonical, YAMLError, TypeError, ValueError, RecursionError) as error:
-        raise refusal(name, " ".join(str(error).split())[:500], "correct the document") from None
+        raise refusal(name, _said(error), "correct the document") from None
+
+
+def _said(error: Exception) -> str:
+    """Without the line that it is about, which YAML's own text quotes: a secret may stand there by mistake."""
+    if not isinstance(error, MarkedYAMLError):
+        return " ".join(str(error).split())[:500]
+    mark = error.problem_mark or error.context_mark
+    place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    return ("a duplicate key" if isinstance(error, DuplicateKeyError) else f"no YAML: {error.problem}") + place
 
 
 def merged(files: Mapping[str, bytes]) -> dict[str, Any]:

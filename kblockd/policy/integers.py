@@ -3,6 +3,7 @@ and for numbers beyond 64 bits, and undefined behind a ``not`` is true."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, Final
@@ -57,6 +58,16 @@ def bits_rsh(value: int, by: int) -> int:
     return _whole(value) >> _shift(by)
 
 
+def floor(value: Any) -> int:
+    """``floor``."""
+    return int64(math.floor(_rounded(value)))
+
+
+def ceil(value: Any) -> int:
+    """``ceil``."""
+    return int64(math.ceil(_rounded(value)))
+
+
 def array_slice(array: list[Any], start: int, stop: int) -> list[Any]:
     """``array.slice``: bounds are clamped, and must be integers."""
     if not isinstance(array, list):
@@ -67,6 +78,15 @@ def array_slice(array: list[Any], start: int, stop: int) -> list[Any]:
 
 def _whole(value: Any) -> int:
     return int64(integer(value))
+
+
+def _rounded(value: Any) -> int | float:
+    """Between -1 and 0 OPA answers one too many (``floor(-0.5)`` is 0), so that is an error here."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError("must be a number")
+    if -1 < value < 0:
+        raise ValueError("OPA does not round between -1 and 0 as arithmetic does")
+    return value
 
 
 def _shift(by: Any) -> int:

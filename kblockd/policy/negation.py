@@ -3,6 +3,9 @@
 OPA takes the operands of a negated call out of the negation: ``not input.x in known`` is undefined, not true, when
 ``input.x`` is missing. A deny rule written so fails open in one engine and not in the other. So operands below ``not``
 must be sure to be defined; a bare reference, or two of them around ``==``, are the same in both.
+
+The same of ``in`` as a value: ``(input.x in known) == false`` is undefined in OPA when ``input.x`` is missing, and true
+in the embedded engine. As a condition by itself it holds in neither.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ _SCALARS = frozenset({"String", "RawString", "Number", "Bool", "Null"})
 _COMPREHENSIONS = frozenset({"ArrayCompr", "SetCompr", "ObjectCompr"})
 _BINARY = frozenset({"BoolExpr", "AssignExpr", "BinExpr", "ArithExpr"})
 _NEXT_STEP = "put it into a rule of its own and negate that rule, or bind the operand to a variable first"
+_MEMBER_STEP = "make it the condition of a rule with a default, or bind the operand to a variable first"
 
 
 class Negations:
@@ -26,10 +30,19 @@ class Negations:
         self._defined = {name for module in modules for name, sure in _rules(module) if sure}
 
     def faults(self, module: Module) -> Iterator[Fault]:
-        """Of one module."""
+        """Of one module: every ``not`` that differs."""
         for kind, node in walk(module.rules):
             if kind == "NotExpr" and not self._same(module, node["expr"]):
                 yield module.fault(node, "`not` over an operand that may be undefined differs from OPA", _NEXT_STEP)
+
+    def members(self, module: Module) -> Iterator[Fault]:
+        """Of one module: every value of ``in`` that differs."""
+        nodes = [*walk(module.rules)]
+        conditions = {id(node["expr"].get("Membership")) for kind, node in nodes if kind in ("Expr", "NotExpr")}
+        for kind, node in nodes:
+            if kind == "Membership" and id(node) not in conditions and not self._same(module, {kind: node}):
+                what = "the value of `in` over an operand that may be undefined differs from OPA"
+                yield module.fault(node, what, _MEMBER_STEP)
 
     def _same(self, module: Module, node: Node) -> bool:
         (kind,) = node

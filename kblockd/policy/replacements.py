@@ -70,6 +70,8 @@ def time_format(value: int) -> str:
 
 def add_date(nanoseconds: int, years: int, months: int, days: int) -> int:
     """``time.add_date``: Go's AddDate, where 31 January plus a month is the second or third of March."""
+    for number in (nanoseconds, years, months, days):
+        texts.integer(number)
     moment = _EPOCH + dt.timedelta(seconds=nanoseconds // _BILLION)
     year, month = divmod(moment.year * 12 + moment.month - 1 + years * 12 + months, 12)
     first = moment.replace(year=year, month=month + 1, day=1)
@@ -196,6 +198,8 @@ REPLACED: Final[Mapping[str, tuple[int, Callable[..., Any]]]] = {
     "urlquery.encode": (1, queries.encode),
     "urlquery.encode_object": (1, queries.encode_object),
     "array.slice": (3, integers.array_slice),
+    "floor": (1, integers.floor),
+    "ceil": (1, integers.ceil),
     "bits.and": (2, integers.bits_and),
     "bits.lsh": (2, integers.bits_lsh),
     "bits.negate": (1, integers.bits_negate),

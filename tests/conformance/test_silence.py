@@ -50,6 +50,9 @@ UNGUARDED = [
     '{ key := "name"; startswith(input.args[key], "x") }',
     '{ startswith(input.args.name, "x"); is_string(input.args.name) }',
     '{ is_string(input.args.other); startswith(input.args.name, "x") }',
+    '{ input.args.name = name; startswith(name, "x") }',
+    '{ startswith(name, "x"); name = other; other = input.args.name }',
+    '{ args = input.args; startswith(args.name, "x") }',
     'false else := true if startswith(input.args.name, "x")',
 ]
 
@@ -71,6 +74,7 @@ GUARDED = [
     'startswith(input.principal.id, "local:")',
     'startswith("abc", input.args.name)',
     '{ some name in ["a"]; startswith(name, "x") }',
+    '{ input.args.name = name; is_string(name); startswith(name, "x") }',
 ]
 
 

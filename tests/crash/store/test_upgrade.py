@@ -91,6 +91,17 @@ async def test_a_row_that_does_not_follow_from_its_records_is_not_laundered(old:
     assert marker(old) == b"kblockd.store/1"
 
 
+async def test_rows_of_an_interrupted_upgrade_that_are_no_longer_true_are_taken_out(old: Path) -> None:
+    """The older version went on after the interruption, and ignored them."""
+    for n in (3, RECORDS + 1, RECORDS + 2):
+        _write(old, ("seen", n), schema.encode_row(n, {"records": [n]}))
+    assert upgraded(old) == RECORDS
+    assert faults(old) == []
+    store = await RocksStore.open(old, fold=fold_of_today, tree=MerkleTree(), ballast_bytes=0)
+    assert await store.get(("seen", RECORDS + 1)) is None
+    await store.close()
+
+
 async def test_a_store_behind_its_head_is_refused(old: Path) -> None:
     head = HeadFile.open(old / "head")
     head.write(RECORDS + 1, head.head.rocks, head.head.root)

@@ -53,8 +53,8 @@ IN_THEIR_OWN_WORDS: Final = {
     "embedded": {
         "syntax": "expecting `}`",
         "call": 'io.jwt.verify_hs256(input.args.order_id, "key")',
-        "refused": "io.jwt.verify_hs256 is not a function of the embedded engine",
-        "instead": "what only OPA has needs policy.engine opa",
+        "refused": "io.jwt.verify_hs256 is not a function of the embedded engine; OPA has it",
+        "instead": "write it without, or set policy.engine to opa",
     },
     "opa": {
         "syntax": "unexpected",

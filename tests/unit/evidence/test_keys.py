@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.evidence import dsse, keys
-from kblockd.evidence.ceremony import add_key, init_keys, record_body, retire
+from kblockd.evidence.ceremony import add_effect_secret, add_key, init_keys, record_body, retire
 from kblockd.evidence.errors import KeyNotValid, KeysRefused, UnknownKey
 from kblockd.evidence.jwks import KeySet, PublicKey, Role, thumbprint
 from kblockd.evidence.keyring import KeyRing, open_keyset
@@ -140,6 +140,24 @@ def test_a_missing_effect_secret_is_never_made_anew(world: World) -> None:
     (world.folder / "effect.pem").unlink()
     with pytest.raises(KeysRefused, match="restore it from the backup"):
         KeyRing.load(world.folder)
+
+
+def test_an_effect_secret_that_was_not_written_whole_is_made_when_it_is_asked_for_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, or a kill, in the middle of an upgrade."""
+    (world.folder / "effect.pem").unlink()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            add_effect_secret(world.folder)
+    assert add_effect_secret(world.folder)
+    assert KeyRing.load(world.folder).effect.key_id
+    assert not add_effect_secret(world.folder)
 
 
 def test_signers_never_show_their_key(world: World) -> None:

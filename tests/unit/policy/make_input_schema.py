@@ -52,13 +52,17 @@ def absent_or(value: Mapping[str, Any]) -> dict[str, Any]:
 def contract() -> dict[str, Any]:
     """``ActionContract.document``: without references, and without what only its parser needs.
 
-    ``tool.errors`` is there only where a contract declares it, and never null.
+    Keys that came later are there only where they are not at their defaults: ``tool.errors``, which is never null then,
+    and ``numbers`` of a read.
     """
     model = ActionContract.model_json_schema(mode="serialization", by_alias=True)
     found: dict[str, Any] = _plain(model, model["$defs"])
     tool = found["properties"]["tool"]
     tool["required"].remove("errors")
     tool["properties"]["errors"] = tool["properties"]["errors"]["anyOf"][0]
+    reads = found["properties"]["reads"]["properties"]
+    for read in (reads["snapshot"]["anyOf"][0], reads["verify"]["anyOf"][0], found["properties"]["lookup"]["items"]):
+        read["required"].remove("numbers")
     return found
 
 

@@ -54,6 +54,7 @@ OTHERS = [
         for value in ('"1"', '"1.5"', '"abc"', '""', '" 1"', '"9007199254740993"', "true", "null", "2")
     ),
     *(f"time.add_date({at}, {by})" for at in (1769860800000000000, -1) for by in ("0, 1, 0", "0, 13, 0", "-1, -2, -3")),
+    *(f"{name}({value})" for name in ("floor", "ceil") for value in (2, 2.1, 2.9, -1.5, -2.1)),
     *('regex.template_match("urn:{[a-z]+}:x", "urn:ab:x", "{", "}")', 'regex.template_match("a{b", "a", "{", "}")'),
     *('regex.template_match("a.b", "axb", "{", "}")', 'regex.template_match("{a{2}}", "aa", "{", "}")'),
     *(f"strings.count({texts})" for texts in ('"11111", "11"', '"é💶", ""', '"", ""', '"", "a"', '"aba", "a"')),

@@ -98,3 +98,17 @@ def test_remembered_yaml_is_not_shared() -> None:
     first = documents.read("data.yaml", b"a: {b: 1}")
     first["a"]["b"] = 2
     assert documents.read("data.yaml", b"a: {b: 1}") == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"token: [Bearer-abcdef\n", "no YAML: expected ',' or ']', but got '<stream end>' at line 2, column 1"),
+        (b"token: Bearer-abcdef\ntoken: 1\n", "a duplicate key at line 2, column 1"),
+    ],
+)
+def test_a_refusal_of_yaml_names_the_place_and_quotes_nothing(content: bytes, said: str) -> None:
+    with pytest.raises(PolicyRefused) as refused:
+        documents.read("data.yaml", content)
+    assert said in str(refused.value)
+    assert "abcdef" not in str(refused.value)

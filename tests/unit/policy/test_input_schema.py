@@ -18,12 +18,14 @@ from kblockd.policy.samples import SAMPLES
 from tests.unit.execution.test_envelopes import CONTRACT, FULL
 from tests.unit.policy import make_input_schema
 from tests.unit.policy.test_shipped import refund
+from tests.unit.policy_library.examples import EXAMPLES, contract
 
 SCHEMA = json.loads(schema_text())
 APPROVAL = refund()["approval"]
 ERRORS = ToolErrors.model_validate({"in": "body", "media_type": "application/json", "has": "/code"}).model_dump(
     mode="json", by_alias=True
 )
+WHOLE = CONTRACT.model_dump(mode="json", by_alias=True)
 ASKED = inputs.document(
     inputs.subject(
         operation="payment.refund.create",
@@ -36,7 +38,7 @@ ASKED = inputs.document(
         action_sha256="0" * 64,
         envelope=envelopes.document(FULL),
         args={"amount": "1.00"},
-        contract={**CONTRACT.document, "tool": {**CONTRACT.document["tool"], "errors": ERRORS}},
+        contract={**WHOLE, "tool": {**WHOLE["tool"], "errors": ERRORS}},
         contract_sha256=CONTRACT.sha256,
         upstream="payments",
         origin="http://127.0.0.1:1",
@@ -69,9 +71,15 @@ def test_the_file_is_what_its_maker_makes() -> None:
 
 def test_an_input_as_the_daemon_puts_it_together_fits() -> None:
     Draft7Validator.check_schema(SCHEMA)
-    plain = {**ASKED, "contract": CONTRACT.document}  # without tool.errors
+    plain = {**ASKED, "contract": CONTRACT.document}  # without tool.errors and numbers
     for asked in (ASKED, plain):
         assert [error.message for error in Draft7Validator(SCHEMA).iter_errors(asked)] == []
+
+
+@pytest.mark.parametrize("operation", EXAMPLES)
+def test_the_contract_of_each_worked_example_fits(operation: str) -> None:
+    asked = {**ASKED, "contract": contract(operation).document}
+    assert [error.message for error in Draft7Validator(SCHEMA).iter_errors(asked)] == []
 
 
 def closed(schema: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -96,7 +96,7 @@ def test_paths_that_can_exist_are_left_alone(rule: str) -> None:
         ("a if input.approval.approvers[_].ownr", 34),
         ("a if input.method.name", 19),
         ("a if not input.outcome.clas", 24),
-        ("a[x] := 1 if some x in input.args[input.acton.type]", 41),
+        ("a contains x if some x in input.args[input.acton.type]", 44),
     ],
 )
 def test_a_path_that_the_input_never_has_is_an_error_at_its_part(rule: str, column: int) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kblockd_http.settings import Settings
 
 from kblockd.config import load
+from kblockd.domain.canonical import digest
 from kblockd.domain.contract.derive import derive_target, summary, validate_arguments
 from kblockd.policy.bundle import read
 from kblockd.policy.entrypoints import DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
@@ -207,9 +209,9 @@ def test_the_canonical_call_fits_its_contract(operation: str) -> None:
 def test_the_http_upstreams_are_pinned_as_they_are_written() -> None:
     """R018: whoever starts from the shipped files has only the tools of the payment provider left to review."""
     found = load(CONFIG / "kblockd.yaml", check_pins=False)
-    pinned = {
-        name: all(pin.definition_sha256 for pin in upstream.tools.values())
-        for name, upstream in found.upstreams.items()
-    }
-    assert pinned == {name: name != "payments" for name in found.upstreams}
+    for name, upstream in found.upstreams.items():
+        served = {} if name == "payments" else Settings.model_validate(upstream.settings).tools
+        written = {tool: digest({"name": tool, "request": one.model_dump(mode="json")}) for tool, one in served.items()}
+        pinned = {tool: pin.definition_sha256 for tool, pin in upstream.tools.items()}
+        assert pinned == (written or dict.fromkeys(pinned)), f"`kblockd upstream pin {name}` prints others"
     assert {made.tool.upstream for made in found.contracts.values()} == set(found.upstreams)
