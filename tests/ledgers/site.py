@@ -32,7 +32,7 @@ CLOCKS = {
     "lease_ttl_seconds": 30,
     "heartbeat_seconds": 2,
     "close_after_seconds": 240,
-    "approval_ttl_seconds": 600,
+    "approval_ttl_seconds": 120,  # what waits has expired by the time that an archive is opened
     "client_wait_seconds": 60,
 }
 
