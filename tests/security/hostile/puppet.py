@@ -10,6 +10,7 @@ from typing import Any
 
 from kblockd.policy.engine import Decision
 from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.wrapper import NotBegun
 from tests.integration.pipeline.local import LocalSite
 
 OnLate = Callable[[Outcome], None]
@@ -50,9 +51,16 @@ class Puppet:
             found["payments"] = real
 
     async def invoke(
-        self, call: Call, on_late: OnLate, permit: Callable[[bool], bool], on_outlive: Callable[[], object]
+        self,
+        call: Call,
+        on_late: OnLate,
+        permit: Callable[[bool], bool],
+        on_outlive: Callable[[], object],
+        unfit: Callable[[], str],
     ) -> Outcome:
-        """Counted; no task outlives its answer."""
+        """Counted, once the last look has let it go; no task outlives its answer."""
+        if code := unfit():
+            return NotBegun(Sent.NOT_SENT, code=code)
         self.invoked.append(call)
         return await self.on_invoke(call, on_late)
 

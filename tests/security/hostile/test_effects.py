@@ -16,10 +16,11 @@ from kblockd.client.errors import CallError, InvalidArgument
 from kblockd.domain.clock import parse_rfc3339, rfc3339
 from kblockd.domain.envelope import BindingPin, TargetPin
 from kblockd.domain.states import ResultClass
-from kblockd.execution import decide, reconcile, resume
+from kblockd.execution import reconcile, resume
 from kblockd.execution.reconcile import Standing, _Found
 from kblockd.execution.sweeper import closure
 from kblockd.policy.entrypoints import PRECONDITIONS, Effect
+from kblockd.policy.floor import ruled
 from kblockd.store.protocol import StoreFailed
 from kblockd.system import SystemClock, since_boot
 from kblockd.upstream.adapter import Call, Outcome, ToolDescription
@@ -168,8 +169,7 @@ def test_a_read_tool_that_changed_proves_nothing(site: LocalSite, puppet: Puppet
 @pytest.mark.parametrize("effect", ["allow", "observe"])
 def test_a_policy_that_allows_and_counts_approvals_gets_its_approvals(effect: str) -> None:
     """A contradiction is read by its stricter half."""
-    admitted: Any = types.SimpleNamespace(contract=types.SimpleNamespace(requires_approval=False))
-    decided = decide._effect(admitted, Effect(effect, 2, ("finance",), "2999-01-01T00:00:00Z", ()))
+    decided = ruled(Effect(effect, 2, ("finance",), "2999-01-01T00:00:00Z", ()), "high", {}, past_return=False).stands
     assert (decided.effect, decided.count, decided.roles) == ("require_approval", 2, ("finance",))
 
 
