@@ -79,12 +79,10 @@ def parsed(files: Mapping[str, bytes], *, signed: bool | None = None) -> Documen
             raise refusal(name, f"the documents of the bundle hold more than {MAX_VALUES} values", "keep less data")
     signed = is_signed(files) if signed is None else signed
     listed = [name for name in values if name != SIGNATURES] if signed else []
-    return Documents(
-        _merged({name: value for name, value in values.items() if is_data(name)}),
-        values.get(MANIFEST),
-        values.get(SIGNATURES),
-        {name: _sha256(_canonical(files[name], values[name])) for name in listed},
-    )
+    # Before the documents are merged, which puts those of a subfolder into the one above it.
+    digests = {name: _sha256(_canonical(files[name], values[name])) for name in listed}
+    data = _merged({name: value for name, value in values.items() if is_data(name)})
+    return Documents(data, values.get(MANIFEST), values.get(SIGNATURES), digests)
 
 
 def asked(texts: Mapping[str, str], *, signed: bool) -> bytes:
