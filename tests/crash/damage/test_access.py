@@ -23,7 +23,7 @@ def refusal(estate: Estate) -> str:
     assert estate.site.wait_dead() == 1, estate.site.said()
     said = estate.site.said()
     assert "kblockd refuses to start" in said
-    assert "Next step" in said
+    assert "Next step" in said or "in the configuration; nothing was started" in said
     assert "Traceback" not in said
     return said
 
@@ -60,7 +60,8 @@ def test_a_directory_of_another_owner_is_refused(estate: Estate, part: str) -> N
     path = estate.lay("stopped") / part
     os.chown(path, 12345, -1)
     said = refusal(estate)
-    assert "belongs to user 12345" in said
+    assert "belongs to u" in said
+    assert "12345" in said
     assert "chown" in said
 
 
@@ -71,7 +72,7 @@ def test_a_directory_that_others_may_write_to_is_refused(estate: Estate, mode: i
     data.chmod(mode)
     said = refusal(estate)
     assert f"mode {mode:04o}" in said
-    assert f"chmod 700 {data}" in said
+    assert f"chmod 700 {data}" in said or f"chmod go-w {data}" in said
     data.chmod(0o700)
     estate.site.start()
     assert estate.site.stop() == 0

@@ -79,6 +79,9 @@ async def test_the_rules_name_file_line_and_column(engine: str, tmp_path: Path) 
     assert places(other) == ["decision.rego:5:1: kblock.decision.result (default)"]
 
 
+GUARDED = 'is_string(input.args.b)\n\tstartswith(input.args.b, "x")'
+
+
 @BOTH
 async def test_pol_01_undefined_is_an_answer_of_its_own_and_the_rules_are_still_told(
     engine: str, tmp_path: Path
@@ -91,7 +94,7 @@ async def test_pol_01_undefined_is_an_answer_of_its_own_and_the_rules_are_still_
     half = Bundle.of(
         {
             **deciding(),
-            "decision.rego": text.replace("if known", 'if {\n\tknown\n\tstartswith(input.args.b, "x")\n}', 1),
+            "decision.rego": text.replace("if known", f"if {{\n\tknown\n\t{GUARDED}\n}}", 1),
         }
     )
     found = await explained(engine, tmp_path, half, document(a=1, b="y"))
