@@ -110,6 +110,8 @@ async def _given_up(parts: Parts, attempt: Run, refusal: KblockError) -> Ending 
     A target that has moved, or no longer meets the preconditions, since an attempt whose answer was lost may have been
     changed by that very attempt. Whatever a look-up says, that is no picture of an effect that never happened.
     """
+    if parts.late.acted(attempt.action.execution_id):
+        return late(attempt)
     if refusal.reason is Reason.PRECONDITION_FAILED or isinstance(refusal, TargetMoved):
         row = attempt.journal.row(parts)
         if await history.doubted(parts, row, attempt.journal.written):
