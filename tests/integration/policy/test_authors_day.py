@@ -54,7 +54,7 @@ IN_THEIR_OWN_WORDS: Final = {
         "syntax": "expecting `}`",
         "call": 'io.jwt.verify_hs256(input.args.order_id, "key")',
         "refused": "io.jwt.verify_hs256 is not a function of the embedded engine; OPA has it",
-        "instead": "write it without, or set policy.engine to opa",
+        "instead": "write it without; what only OPA has needs policy.engine opa",
     },
     "opa": {
         "syntax": "unexpected",
