@@ -35,9 +35,9 @@ CASES = [pytest.param(*one, marks=[] if one[1] in QUICK else [pytest.mark.soak],
 
 @pytest.fixture(scope="module")
 def cramped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A site whose data directory is a file system of 64 MiB."""
+    """A site whose data directory is a file system of 128 MiB."""
     shim = build_shim(tmp_path_factory.mktemp("shim"))
-    with powered_world(shim) as (world, disk), small(world.site.data, 64):
+    with powered_world(shim) as (world, disk), small(world.site.data, 128):
         disk.begin()
         yield world
         world.site.kill()
