@@ -115,6 +115,7 @@ def test_led_07_a_disk_that_is_full_while_an_approval_is_decided(cramped: World)
     assert world.site.process is not None
     assert world.site.process.poll() is None
     filler.unlink()
+    time.sleep(2 * LOOK_SECONDS)
     story.check_completed(story.finish())
     world.check_ledger()
 
