@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from kblockd.admission import Admission, on_behalf_of
+from kblockd.admission.offload import offload
 from kblockd.domain import canonical
 from kblockd.domain.errors import InvalidArgument, KblockError, Reason, ResourceExhausted, Unavailable
 from kblockd.domain.ids import Ids
@@ -113,7 +114,7 @@ class Calls:
                 with ExitStack() as held:
                     held.enter_context(self.in_flight.entered(stream=False))
                     await self._admit(held, lists=lists, urgent=urgent)
-                    caller, request = await self._enter(held, method, request_type, context)
+                    caller, request = await self._enter(held, method, request_type, context, urgent=urgent)
                     answer = (await act(caller, request)).SerializeToString()
                     self.admission.answered(len(answer))
                     return answer
@@ -146,7 +147,7 @@ class Calls:
             try:
                 with ExitStack() as held:
                     await self._admit(held, urgent=True)
-                    request = _parse(request_type, await self._read(held, context))
+                    request = _parse(request_type, await self._read(held, context, urgent=True))
                     answer: Message = await act(request, context)
                     return answer.SerializeToString()
             except aio.AbortError:
@@ -163,6 +164,7 @@ class Calls:
         async def behaviour(_: object, context: Context) -> None:
             try:
                 with ExitStack() as held:
+                    held.enter_context(self.in_flight.entered(stream=True))
                     await self._admit(held, lists=True)
                     await act(_parse(request_type, await self._read(held, context)), context)
             except (Exception, asyncio.CancelledError) as error:
@@ -183,6 +185,7 @@ class Calls:
         async def behaviour(_: object, context: Context) -> None:
             try:
                 with ExitStack() as held:
+                    held.enter_context(self.in_flight.entered(stream=True))
                     await self._admit(held, lists=True)
                     held.enter_context(self.admission.talk())
                     await self._pump(act(asked(context), context), context)
@@ -203,10 +206,9 @@ class Calls:
         await self.admission.turn(urgent=urgent)
 
     async def _enter(
-        self, held: ExitStack, method: str, request_type: type[Message], context: Context
+        self, held: ExitStack, method: str, request_type: type[Message], context: Context, *, urgent: bool = False
     ) -> tuple[Caller, Message]:
-        data = await self._read(held, context)
-        await self.admission.turn_of(len(data))
+        data = await self._read(held, context, urgent=urgent)
         trace = self.tracing.begin(_metadata(context))
         self.tracing.admit(trace, self.principal.id)
         try:
@@ -215,12 +217,13 @@ class Calls:
         except KblockError:
             self.tracing.finish(trace)
             raise
-        return Caller(self.principal, view, trace), _parse(request_type, data)
+        return Caller(self.principal, view, trace), await offload(len(data), _parse, request_type, data)
 
-    async def _read(self, held: ExitStack, context: Context) -> bytes:
+    async def _read(self, held: ExitStack, context: Context, *, urgent: bool = False) -> bytes:
         """The one request of the call, in turn with the principal's others. One that finds no room keeps the next from
-        being read until it is refused: what is not read is not held."""
-        async with self.admission.reading:
+        being read until it is refused: what is not read is not held. A long one waits before it is parsed, whoever's
+        service it is for."""
+        async with self.admission.urgent_reading if urgent else self.admission.reading:
             data = await _received(context)
             try:
                 held.enter_context(self.admission.holding(len(data)))
@@ -228,7 +231,8 @@ class Calls:
                 del data
                 await self.admission.hold_back()
                 raise
-            return data
+        await self.admission.turn_of(len(data))
+        return data
 
     async def _pump(self, source: AsyncIterator[Message], context: Context) -> None:
         try:
