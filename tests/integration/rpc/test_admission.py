@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -325,3 +326,26 @@ async def test_a_request_that_does_not_arrive_frees_its_place(tmp_path: Path, mo
         assert daemon.executions.hold is not None
         daemon.executions.hold.set()
         await channel.unary_unary(EXECUTE)(request())
+
+
+@pytest.mark.parametrize("method", [EXECUTE, WATCH, HEALTH_WATCH])
+async def test_agt_05_a_refused_request_does_not_wait_for_the_garbage_collector(tmp_path: Path, method: str) -> None:
+    """The collector seldom comes by: what it alone could free would pile up, megabytes a request."""
+    async with serving(tmp_path) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        junk = b"\xfa\x3f\x02ab" * 10_000
+        await ended([channel.unary_stream(method)(junk).read()])
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                (error,) = await ended([channel.unary_stream(method)(junk).read()])
+                assert told(error)[1] == "INVALID_FIELD"
+            del error
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            held = [one for one in gc.get_referents(*gc.garbage) if isinstance(one, bytes) and len(one) >= len(junk)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert not held
