@@ -47,7 +47,10 @@ async def offload(size: int, work: Callable[..., T], *arguments: Any) -> T:
         turns.release()
         return work(*arguments)
     waiting.add_done_callback(lambda _: turns.release())
-    return await asyncio.shield(waiting)
+    try:
+        return await asyncio.shield(waiting)
+    finally:
+        del waiting  # it keeps the exception, whose traceback keeps this frame: a cycle that would hold the arguments
 
 
 def size_of(value: Any) -> int:
