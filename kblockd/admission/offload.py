@@ -31,7 +31,8 @@ _A_VALUE: Final = 8  # bytes of JSON, about
 async def offload(size: int, work: Callable[..., T], *arguments: Any) -> T:
     """What ``work`` returns or raises; in a thread if ``size`` bytes are more than ``INLINE_BYTES``.
 
-    ``work`` must be a pure function: it is not stopped when its caller is cancelled.
+    ``work`` must be a pure function: it is not stopped when its caller is cancelled, and its principal's next work
+    waits for its end all the same.
     """
     if size <= INLINE_BYTES:
         return work(*arguments)
@@ -39,12 +40,17 @@ async def offload(size: int, work: Callable[..., T], *arguments: Any) -> T:
     loop = asyncio.get_running_loop()
     if (turns := _TURNS.get(loop)) is None:
         turns = _TURNS[loop] = Slots(THREADS, 1)
-    async with turns:
-        try:
-            waiting = loop.run_in_executor(_THREADS, run)
-        except RuntimeError:  # the machine has no thread left; late is better than never
-            return work(*arguments)
-        return await waiting
+    await turns.acquire()
+    try:
+        waiting = loop.run_in_executor(_THREADS, run)
+    except RuntimeError:  # the machine has no thread left; late is better than never
+        turns.release()
+        return work(*arguments)
+    waiting.add_done_callback(lambda _: turns.release())
+    try:
+        return await asyncio.shield(waiting)
+    finally:
+        del waiting  # it keeps the exception, whose traceback keeps this frame: a cycle that would hold the arguments
 
 
 def size_of(value: Any) -> int:

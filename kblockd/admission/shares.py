@@ -51,6 +51,7 @@ class Admission:
     def __init__(self, shares: Shares, clock: Clock) -> None:
         self.shares = shares
         self.reading = Slots(None, READING)
+        self.urgent_reading = Slots(None, READING)
         self._clock = clock
         self._bytes_paced = _Pace(BYTES_PER_SECOND, 0)
         self._calls_paced = _Pace(shares.calls_per_second, BURST_SECONDS)

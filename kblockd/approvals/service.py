@@ -58,7 +58,8 @@ class Approvals:
     async def list(
         self, view: View, *, page_size: int, page_token: str, states: Sequence[str]
     ) -> tuple[list[ApprovalView], str]:
-        """Newest first; ``page_token`` is the last approval id of the page before."""
+        """Newest first, without arguments and intent, a megabyte of each; ``page_token`` is the last approval id of the
+        page before."""
         size = min(page_size or 50, MAX_PAGE)
         if page_token and await self.store.get(rows.approval(page_token)) is None:
             raise InvalidArgument.field("page_token", "was never a next_page_token of this list")
@@ -69,7 +70,7 @@ class Approvals:
             if stored is None or not view.shows(stored[1]["tenant"], stored[1]["agent"]):
                 continue
             if not states or state_at(stored[1], self.clock.now()) in states:
-                found.append(await self._shown(stored[1]))
+                found.append(await self._shown(stored[1], brief=True))
                 if len(found) == size:
                     return found, approval_id
         return found, ""
@@ -184,9 +185,9 @@ class Approvals:
         )
         return sign_approval(statement, self.keys)
 
-    async def _shown(self, row: Row) -> ApprovalView:
+    async def _shown(self, row: Row, *, brief: bool = False) -> ApprovalView:
         data = await self.store.payload(rows.payload(row["execution"], row["presentation_payload"]))
-        shown, arguments = await offload(len(data), _presented, data) if data else ({}, b"")
+        shown, arguments, intent = await offload(len(data), _presented, data, brief) if data else ({}, b"", b"")
         return ApprovalView(
             approval_id=row["approval_id"],
             execution_id=row["execution"],
@@ -202,7 +203,7 @@ class Approvals:
             risk_tier=shown.get("risk_tier", ""),
             upstream=shown.get("upstream", ""),
             tool=shown.get("tool", ""),
-            intent_json=canonical(shown["intent"]) if shown else b"",
+            intent_json=intent,
             warnings=tuple(shown.get("warnings", ())),
             presented_sha256=row["presented_sha256"],
             state=state_at(row, self.clock.now()),
@@ -218,10 +219,12 @@ class Approvals:
         )
 
 
-def _presented(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """What was shown, and its arguments as they are sent: as long as an agent likes, within bounds."""
+def _presented(data: bytes, brief: bool) -> tuple[dict[str, Any], bytes, bytes]:
+    """What was shown, and its arguments and intent as they are sent: as long as an agent likes, within bounds; a
+    ``brief`` one has neither."""
     shown: dict[str, Any] = reparse(data)["value"]
-    return shown, canonical(shown["arguments"])
+    arguments, intent = shown.pop("arguments"), shown.pop("intent")
+    return (shown, b"", b"") if brief else (shown, canonical(arguments), canonical(intent))
 
 
 def _raced() -> Aborted:

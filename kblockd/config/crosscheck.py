@@ -13,11 +13,11 @@ from kblockd.config.model import DaemonFile
 from kblockd.config.sources import Source, beside
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.contract import Path as KeyPath
+from kblockd.policy.opa.access import is_loopback
 from kblockd.upstream.model import UpstreamConfig
 
 SOCKET_PATH_BYTES: Final = 107  # sun_path of Linux holds 108 bytes, the last one a NUL
 OPERATOR: Final = "operator"
-_LOOPBACK_HOSTS: Final = ("localhost", "::1")
 
 Contracts = Sequence[Source[ActionContract]]
 Upstreams = Mapping[str, Source[UpstreamConfig]]
@@ -108,7 +108,7 @@ def adapters(daemon: Source[DaemonFile], model: DaemonFile, upstreams: Upstreams
             message = f"{upstream.adapter!r} is not among the adapters ({place}): {', '.join(model.adapters)}"
             yield source.document.fault(("adapter",), message, "add it there, or correct the name")
         host = upstream.origin.host
-        local = host in _LOOPBACK_HOSTS or host.startswith("127.")
+        local = host == "localhost" or is_loopback(host)  # a name such as 127.example.com is anybody's
         for name, reference in upstream.credentials.model_dump().items():
             if reference != "none" and upstream.origin.scheme == "http" and not local:
                 message = "would travel in clear text"

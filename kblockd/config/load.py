@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -119,7 +119,7 @@ def _configuration(
         contracts=MappingProxyType(contracts),
         upstreams=MappingProxyType(upstreams),
         writers=writers,
-        warnings=(*_warnings(model, upstreams), *groups.warnings(model, account)),
+        warnings=(*_warnings(model, upstreams), *_unmet(model, contracts.values()), *groups.warnings(model, account)),
     )
 
 
@@ -171,3 +171,18 @@ def _warnings(model: DaemonFile, upstreams: dict[str, UpstreamConfig]) -> Iterat
         for network in upstream.allow_addresses:
             if network.prefixlen == 0:
                 yield f"upstream {name}: allow_addresses holds {network}, so the address guard is off"
+
+
+def _unmet(model: DaemonFile, contracts: Collection[ActionContract]) -> Iterator[str]:
+    """Floors that the configured principals cannot meet, where an action stands on one: it would be asked for, and
+    never run."""
+    for tier, floor in model.approval_floor:
+        actions = sorted({contract.operation for contract in contracts if contract.action.risk_tier == tier})
+        people = [one for one in model.principals if one.kind != "agent"]
+        owners = {one.owner for one in people if not floor.roles or set(floor.roles) & set(one.roles)}
+        if actions and len(owners) < floor.count:
+            roles = f" with one of the roles {', '.join(floor.roles)}" if floor.roles else ""
+            yield (
+                f"approval_floor.{tier}: count is {floor.count}, owners{roles} who can approve: {len(owners)}. "
+                f"These actions cannot run: {', '.join(actions)}"
+            )

@@ -14,7 +14,7 @@ from kblockd.config.model import DaemonFile, OpaSection
 from kblockd.config.sources import Source, beside
 from kblockd.domain.contract import Path as KeyPath
 from kblockd.paths import Writers
-from kblockd.policy.opa.access import RemoteAccess, is_loopback
+from kblockd.policy.opa.access import SECRETS, RemoteAccess, is_exposed, is_loopback
 
 RUN_DIR_BYTES: Final = 60
 """Below it stand a folder and a socket, and the path of a socket has at most 107 bytes."""
@@ -92,8 +92,14 @@ def _remote(daemon: Source[DaemonFile], section: OpaSection) -> Iterator[Configu
             yield daemon.document.fault((*_AT, key), "acts only with https", "take it out")
     for key in _FILES:
         path = getattr(section, key)
-        if path is not None and not os.access(beside(daemon.file, path), os.R_OK):
-            yield daemon.document.fault((*_AT, key), f"{beside(daemon.file, path)} cannot be read", "correct the path")
+        if path is None:
+            continue
+        file = beside(daemon.file, path)
+        if not os.access(file, os.R_OK):
+            yield daemon.document.fault((*_AT, key), f"{file} cannot be read", "correct the path")
+        elif key in SECRETS and is_exposed(file):
+            message = f"{file} may be read by group or others"
+            yield daemon.document.fault((*_AT, key), message, f"chmod 600 {file} and replace the secret")
 
 
 def _command(daemon: Source[DaemonFile], section: OpaSection) -> Iterator[ConfigurationFault]:

@@ -83,4 +83,7 @@ async def value_of(parts: Parts, execution_id: str, digest: str, own: Written = 
     if digest in own.payloads:
         return (await offload(len(own.payloads[digest]), written, own.payloads[digest]))["value"]
     data = await parts.store.payload(rows.payload(execution_id, digest)) if digest else None
-    return (await offload(len(data), reparse, data))["value"] if data is not None else None
+    if data is None:
+        return None
+    parts.admission.answered(len(data))  # what is read costs, whether it is shown or whoever asked has gone
+    return (await offload(len(data), reparse, data))["value"]

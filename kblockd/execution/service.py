@@ -208,6 +208,11 @@ class Executions:
             found = await expire_if_due(self._parts, execution_id)
         return found[1]
 
+    async def shows(self, view: View, execution_id: str) -> bool:
+        """Whether it may be seen; reads nothing else of it."""
+        found = await self._parts.store.get(rows.execution(execution_id)) if execution_id else None
+        return found is not None and view.shows(found[1]["tenant"], found[1]["agent"])
+
     async def _visible(self, view: View, execution_id: str) -> Row:
         found = await self._parts.store.get(rows.execution(execution_id)) if execution_id else None
         if found is None or not view.shows(found[1]["tenant"], found[1]["agent"]):

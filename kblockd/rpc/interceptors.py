@@ -12,12 +12,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import grpc
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from kblockd.admission import Admission, on_behalf_of
+from kblockd.admission.offload import offload
 from kblockd.domain import canonical
 from kblockd.domain.errors import InvalidArgument, KblockError, Reason, ResourceExhausted, Unavailable
 from kblockd.domain.ids import Ids
@@ -27,6 +29,7 @@ from kblockd.rpc.identity import Authorizer, Caller
 from kblockd.rpc.status import DETAILS_KEY, code_of, to_status, translate
 from kblockd.telemetry.tracing import Tracing
 
+T = TypeVar("T")
 Context = aio.ServicerContext[Any, Any]
 Act = Callable[[Caller, Any], Awaitable[Message]]
 Stream = Callable[[Caller, Any], AsyncIterator[Message]]
@@ -108,67 +111,52 @@ class Calls:
         name = method.rpartition("/")[2]
         lists, urgent = name in LISTS, name in URGENT
 
-        async def behaviour(_: object, context: Context) -> bytes:
-            try:
-                with ExitStack() as held:
-                    held.enter_context(self.in_flight.entered(stream=False))
-                    await self._admit(held, lists=lists, urgent=urgent)
-                    caller, request = await self._enter(held, method, request_type, context)
-                    answer = (await act(caller, request)).SerializeToString()
-                    self.admission.answered(len(answer))
-                    return answer
-            except (Exception, asyncio.CancelledError) as error:
-                await self._abort(error, context)
-                raise AssertionError("abort returned") from error
+        async def answer(context: Context) -> bytes:
+            with ExitStack() as held:
+                held.enter_context(self.in_flight.entered(stream=False))
+                await self._admit(held, lists=lists, urgent=urgent)
+                caller, request = await self._enter(held, method, request_type, context, urgent=urgent)
+                data = (await act(caller, request)).SerializeToString()
+                self.admission.answered(len(data))
+                return data
 
-        return behaviour
+        return self._settled(answer)
 
     def stream(self, method: str, request_type: type[Message], act: Stream) -> StreamBehaviour:
         """One request in, a stream of bytes out; the source is closed however the call ends (LED-14)."""
 
-        async def behaviour(_: object, context: Context) -> None:
-            try:
-                with ExitStack() as held:
-                    held.enter_context(self.in_flight.entered(stream=True))
-                    await self._admit(held, lists=True)
-                    caller, request = await self._enter(held, method, request_type, context)
-                    await self._pump(act(caller, request), context)
-            except (Exception, asyncio.CancelledError) as error:
-                await self._abort(error, context)
+        async def answer(context: Context) -> None:
+            with ExitStack() as held:
+                held.enter_context(self.in_flight.entered(stream=True))
+                await self._admit(held, lists=True)
+                caller, request = await self._enter(held, method, request_type, context)
+                await self._pump(act(caller, request), context)
 
-        return behaviour
+        return self._settled(answer)
 
     def check(self, request_type: type[Message], act: Plain) -> Behaviour:
         """As ``unary``, of a service of gRPC's own: no policy is asked. The shares are the same, or a flood of these
         would be felt by all (AGT-05)."""
 
-        async def behaviour(_: object, context: Context) -> bytes:
-            try:
-                with ExitStack() as held:
-                    await self._admit(held, urgent=True)
-                    request = _parse(request_type, await self._read(held, context))
-                    answer: Message = await act(request, context)
-                    return answer.SerializeToString()
-            except aio.AbortError:
-                raise  # by ``act``, whose answer it is
-            except (Exception, asyncio.CancelledError) as error:
-                await self._abort(error, context)
-                raise AssertionError("abort returned") from error
+        async def answer(context: Context) -> bytes:
+            with ExitStack() as held:
+                await self._admit(held, urgent=True)
+                request = _parse(request_type, await self._read(held, context, urgent=True))
+                message: Message = await act(request, context)
+                return message.SerializeToString()
 
-        return behaviour
+        return self._settled(answer)
 
     def watch(self, request_type: type[Message], act: Plain) -> StreamBehaviour:
         """As ``stream``, likewise; ``act`` writes its answers itself."""
 
-        async def behaviour(_: object, context: Context) -> None:
-            try:
-                with ExitStack() as held:
-                    await self._admit(held, lists=True)
-                    await act(_parse(request_type, await self._read(held, context)), context)
-            except (Exception, asyncio.CancelledError) as error:
-                await self._abort(error, context)
+        async def answer(context: Context) -> None:
+            with ExitStack() as held:
+                held.enter_context(self.in_flight.entered(stream=True))
+                await self._admit(held, lists=True)
+                await act(_parse(request_type, await self._read(held, context)), context)
 
-        return behaviour
+        return self._settled(answer)
 
     def talk(self, request_type: type[Message], act: Talk) -> StreamBehaviour:
         """Questions and answers in turn, likewise. Each question counts as a call, and as few such streams are open at
@@ -180,14 +168,33 @@ class Calls:
                 self.admission.answered(len(data))
                 yield _parse(request_type, data)
 
-        async def behaviour(_: object, context: Context) -> None:
+        async def answer(context: Context) -> None:
+            with ExitStack() as held:
+                held.enter_context(self.in_flight.entered(stream=True))
+                await self._admit(held, lists=True)
+                held.enter_context(self.admission.talk())
+                await self._pump(act(asked(context), context), context)
+
+        return self._settled(answer)
+
+    def _settled(self, answer: Callable[[Context], Awaitable[T]]) -> Callable[[object, Context], Awaitable[T]]:
+        """The handler that answers so, or ends the call with the status of what was raised."""
+
+        async def behaviour(_: object, context: Context) -> T:
             try:
-                with ExitStack() as held:
-                    await self._admit(held, lists=True)
-                    held.enter_context(self.admission.talk())
-                    await self._pump(act(asked(context), context), context)
+                return await answer(context)
+            except aio.AbortError:
+                raise  # by a service of gRPC's own, whose answer it is
             except (Exception, asyncio.CancelledError) as error:
-                await self._abort(error, context)
+                refusal = self._refusal(error)
+            # Only here, where no frame holds the request: the call's state keeps the exception of abort, which refers
+            # back to the frames that it passed and to what was being handled. Refused requests would stay in memory
+            # until the garbage collector comes by (AGT-05).
+            try:
+                await context.abort(*refusal)
+            finally:
+                del context
+            raise AssertionError("abort returned")
 
         return behaviour
 
@@ -203,10 +210,9 @@ class Calls:
         await self.admission.turn(urgent=urgent)
 
     async def _enter(
-        self, held: ExitStack, method: str, request_type: type[Message], context: Context
+        self, held: ExitStack, method: str, request_type: type[Message], context: Context, *, urgent: bool = False
     ) -> tuple[Caller, Message]:
-        data = await self._read(held, context)
-        await self.admission.turn_of(len(data))
+        data = await self._read(held, context, urgent=urgent)
         trace = self.tracing.begin(_metadata(context))
         self.tracing.admit(trace, self.principal.id)
         try:
@@ -215,12 +221,13 @@ class Calls:
         except KblockError:
             self.tracing.finish(trace)
             raise
-        return Caller(self.principal, view, trace), _parse(request_type, data)
+        return Caller(self.principal, view, trace), await offload(len(data), _parse, request_type, data)
 
-    async def _read(self, held: ExitStack, context: Context) -> bytes:
+    async def _read(self, held: ExitStack, context: Context, *, urgent: bool = False) -> bytes:
         """The one request of the call, in turn with the principal's others. One that finds no room keeps the next from
-        being read until it is refused: what is not read is not held."""
-        async with self.admission.reading:
+        being read until it is refused: what is not read is not held. A long one waits before it is parsed, whoever's
+        service it is for."""
+        async with self.admission.urgent_reading if urgent else self.admission.reading:
             data = await _received(context)
             try:
                 held.enter_context(self.admission.holding(len(data)))
@@ -228,7 +235,8 @@ class Calls:
                 del data
                 await self.admission.hold_back()
                 raise
-            return data
+        await self.admission.turn_of(len(data))
+        return data
 
     async def _pump(self, source: AsyncIterator[Message], context: Context) -> None:
         try:
@@ -241,8 +249,8 @@ class Calls:
             if close is not None:
                 await close()
 
-    async def _abort(self, error: BaseException, context: Context) -> None:
-        """Ends the call with a status; a call that its client gave up stays cancelled."""
+    def _refusal(self, error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+        """Code, message and trailers that the call ends with; one that its client gave up stays cancelled."""
         if isinstance(error, asyncio.CancelledError):
             task = _current()
             if self.in_flight.was_ended(task):
@@ -251,7 +259,7 @@ class Calls:
                 raise error
         known, correlation_id = translate(error, self.ids)
         status = to_status(known, correlation_id=correlation_id)
-        await context.abort(code_of(known), status.message, ((DETAILS_KEY, status.SerializeToString()),))
+        return code_of(known), status.message, ((DETAILS_KEY, status.SerializeToString()),)
 
 
 def shutting_down() -> Unavailable:

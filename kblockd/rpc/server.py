@@ -102,7 +102,7 @@ class RpcServer:
         self._services = (
             (ExecutionService(executions, max_arguments=max_arguments), EXECUTION),
             (ApprovalService(approvals), APPROVAL),
-            (LedgerService(ledger, executions), LEDGER),
+            (LedgerService(ledger, executions, admission), LEDGER),
             (PolicyService(policies), POLICY),
         )
         self._authorizer = Authorizer(engine, executions, clock)

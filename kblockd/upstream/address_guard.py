@@ -12,7 +12,7 @@ import ipaddress
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import httpx2
@@ -29,7 +29,12 @@ _IPV6_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 # 6to4, Teredo and NAT64: an IPv4 address stands inside, which may be anybody's private one, so none of them is reached
 # unless it is named. IANA calls 64:ff9b::/96 reachable and leaves the others open.
 _CARRIERS: Final = ("2002::/16", "2001::/32", "64:ff9b::/96", "64:ff9b:1::/48")
-_NAT64: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48")))
+_LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+_LOCAL_LENGTHS: Final = (48, 56, 64)
+"""Of the prefixes that an operator may choose below it; behind these the IPv4 address passes over bits 64 to 71."""
+_IN_THE_END: Final = (_LOCAL_NAT64, *map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")))
+"""NAT64, compatible and translated (RFC 6052, 4291, 2765): an IPv4 address stands in the last 32 bits."""
+_ISATAP: Final = 0x5EFE
 _PLATFORM: Final = {ipaddress.ip_address(address): name for address, name in PLATFORM.items()}
 
 
@@ -202,17 +207,22 @@ def is_global_unicast(address: Address) -> bool:
 
 def _platform(address: Address) -> str:
     """Which cloud's own address it is or carries, "" for none; a zone (``%eth0``) changes nothing."""
-    carried = _carried(address) if isinstance(address, ipaddress.IPv6Address) else None
-    return _PLATFORM.get(carried or type(address)(int(address)), "")
+    carried = _carried(address) if isinstance(address, ipaddress.IPv6Address) else ()
+    return next(filter(None, map(_PLATFORM.get, (type(address)(int(address)), *carried))), "")
 
 
-def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that a gateway would send to."""
+def _carried(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
+    """The IPv4 addresses that a gateway may send to."""
+    number = int(address)
     if address.teredo:
-        return address.teredo[1]
-    if any(address in network for network in _NAT64):
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.sixtofour
+        yield address.teredo[1]
+    if address.sixtofour:
+        yield address.sixtofour
+    if any(address in network for network in _IN_THE_END) or number >> 32 & 0xFDFF_FFFF == _ISATAP:
+        yield ipaddress.IPv4Address(number & 0xFFFF_FFFF)
+    if address in _LOCAL_NAT64:
+        joined = number >> 64 << 56 | number & (1 << 56) - 1
+        yield from (ipaddress.IPv4Address(joined >> 88 - length & 0xFFFF_FFFF) for length in _LOCAL_LENGTHS)
 
 
 def _is_alone(address: Address, network: Network) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import uvloop
 from grpc import aio
+from grpc_reflection.v1alpha import reflection_pb2
 
 from kblockd._proto.kblock.v1 import execution_service_pb2 as executions
 from kblockd._proto.kblock.v1 import types_pb2
@@ -28,6 +29,8 @@ EXECUTE: Final = "/kblock.v1.ExecutionService/Execute"
 LIST: Final = "/kblock.v1.ExecutionService/List"
 WATCH: Final = "/kblock.v1.ExecutionService/Watch"
 READ: Final = "/kblock.v1.LedgerService/Read"
+HEALTH: Final = "/grpc.health.v1.Health/Check"
+REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 MEMO: Final = "bench.memo"
 STALLING: Final = "stall"  # an item whose effect the upstream does not answer (tests.soak.upstream)
 CALL_SECONDS: Final = 60.0
@@ -185,6 +188,28 @@ async def watching(attack: Attack) -> None:
         started.cancel()
 
 
+async def health(attack: Attack) -> None:
+    """Checks of health with a megabyte of fields that nobody knows: a service of gRPC's own, which asks no policy."""
+    fields = b"".join((b"\xfa\x3f\x02ab",) * (200 * 1024))  # field 1023, two bytes
+    await attack.flood(32, 4, HEALTH, lambda n: fields)
+
+
+async def reflection(attack: Attack) -> None:
+    """Questions without an end on many streams, opened again when they are refused."""
+    about = reflection_pb2.ServerReflectionRequest(file_containing_symbol="kblock.v1.ExecutionService")
+    questions = itertools.repeat(about.SerializeToString())
+    ends = time.monotonic() + attack.seconds
+
+    async def talk(channel: aio.Channel) -> None:
+        while time.monotonic() < ends:
+            await attack.one(_drained(channel.stream_stream(REFLECTION)(questions, timeout=CALL_SECONDS)))
+
+    async with attack.connected(4) as channels:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(attack.seconds):
+                await asyncio.gather(*(talk(channels[n % 4]) for n in range(64)))
+
+
 async def _drained(stream: Any) -> None:
     async for _ in stream:
         pass
@@ -203,6 +228,8 @@ ATTACKS: Final = {
     "stalling": stalling,
     "listing": listing,
     "watching": watching,
+    "health": health,
+    "reflection": reflection,
 }
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from kblockd.paths import Unsafe, Writers
 
+SECRETS: Final = ("token_file", "client_key_file")
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 
 
@@ -35,6 +36,11 @@ class Endpoint:
     def __post_init__(self) -> None:
         if not self.socket and self.tls is None and not is_loopback(self.host):
             raise ValueError("plain HTTP goes to a loopback address only; use https")
+
+
+def is_exposed(secret: Path) -> bool:
+    """Whether anybody but its owner may read it; raises ``OSError``."""
+    return bool(secret.stat().st_mode & 0o044)
 
 
 def is_loopback(host: str) -> bool:
@@ -77,18 +83,22 @@ class RemoteAccess:
             raise AccessRefused(f"policy.opa.url: {error}") from None
 
     def seen(self) -> tuple[tuple[int, ...], ...]:
-        """Changes when one of the files does; raises ``AccessRefused`` when somebody else may write one. Blocks.
+        """Changes when one of the files does; raises ``AccessRefused`` when somebody else may write one, or read a
+        secret. Blocks.
 
         By the length, too: two writes within a tick of the file system's clock have one time.
         """
-        self._check_writers()
+        self.check()
         return tuple(map(_stamp, filter(None, self._files())))
 
-    def _check_writers(self) -> None:
+    def check(self) -> None:
+        """The files as they are now; raises ``AccessRefused`` as ``seen``. Blocks."""
         for file in filter(None, self._files()):
             try:
                 if self.writers is not None:
                     self.writers.judge_path(file)
+                    if file in (self.token_file, self.client_key_file) and is_exposed(file):
+                        raise AccessRefused(f"{file}: group or others may read it; chmod 600 and replace the secret")
             except Unsafe as unsafe:
                 raise AccessRefused(str(unsafe)) from None
             except OSError as error:

@@ -63,6 +63,8 @@ class Opa:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._client = _Client(endpoint)
+        self._asked = 0
+        self._retired = False
 
     async def ask(self, entrypoint: str, document: bytes, revision: str, seconds: float) -> Mapping[str, Any]:
         """The reply of that revision; raises ``PolicyFailure``.
@@ -82,10 +84,17 @@ class Opa:
         """Ends every connection; what is open fails. Idempotent."""
         await self._client.close_connection()
 
+    async def retire(self) -> None:
+        """``close`` once what was asked is answered or over; for an access that another one has taken the place of."""
+        self._retired = True
+        if not self._asked:
+            await self.close()
+
     async def _send(self, entrypoint: str, document: bytes, seconds: float) -> tuple[int, bytes]:
         if entrypoint not in entrypoints.ENTRYPOINTS:  # the client does not escape paths
             raise PolicyFailure(Reason.POLICY_UNDEFINED, f"{entrypoint} is not an entry point")
         package, _, rule = entrypoint.rpartition("/")
+        self._asked += 1
         with deadline_failure(seconds):
             try:
                 async with _within(seconds):
@@ -95,6 +104,10 @@ class Opa:
                 raise
             except Exception as error:  # whatever a client or a stranger's server brings: no decision
                 raise PolicyFailure(Reason.POLICY_DOWN, f"OPA cannot be asked: {_why(error)}") from None
+            finally:
+                self._asked -= 1
+                if self._retired:
+                    await self.retire()
         return status, body
 
 

@@ -30,7 +30,7 @@ class ExecutionService:
         if not request.HasField("envelope"):
             raise InvalidArgument.field("envelope", "is missing")
         convert_envelope = partial(convert.envelope, request.envelope, max_arguments=self._max_arguments)
-        envelope = await offload(convert.documents_bytes(request.envelope), convert_envelope)
+        envelope = await offload(request.envelope.ByteSize(), convert_envelope)
         wait = convert.wait(request)
         outcome = await self._executions.execute(caller.principal, envelope, wait, caller.trace)
         answer = pb.ExecutionServiceExecuteResponse(outcome=answers.outcome(outcome))

@@ -32,6 +32,10 @@ class Executions(Protocol):
         """By one of the two."""
         ...
 
+    async def shows(self, view: View, execution_id: str) -> bool:
+        """Whether it may be seen; reads nothing else of it."""
+        ...
+
     async def list(self, view: View, *, page_size: int, page_token: str, states: Sequence[str]) -> tuple[Outcomes, str]:
         """A page, and the token of the next."""
         ...

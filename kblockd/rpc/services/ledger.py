@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kblockd._proto.kblock.v1 import ledger_service_pb2 as pb
+from kblockd.admission import Admission
 from kblockd.domain import records, rows
-from kblockd.domain.errors import FailedPrecondition, InvalidArgument, NotFound, Reason
+from kblockd.domain.errors import FailedPrecondition, InvalidArgument, Reason
 from kblockd.ledger.ledger import Entry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
 from kblockd.rpc import answers, convert
@@ -32,9 +33,10 @@ class LedgerReader(Protocol):
 class LedgerService:
     """Read-only."""
 
-    def __init__(self, ledger: LedgerReader, executions: Executions) -> None:
+    def __init__(self, ledger: LedgerReader, executions: Executions, admission: Admission) -> None:
         self._ledger = ledger
         self._executions = executions
+        self._admission = admission
 
     async def Read(self, caller: Caller, request: pb.LedgerServiceReadRequest) -> pb.LedgerServiceReadResponse:
         """From an index, or of one execution."""
@@ -43,6 +45,8 @@ class LedgerService:
             return await self._read_execution(caller, request.execution_id, request.from_index, limit)
         entries = await self._ledger.read(request.from_index, limit)
         seen = await self._visible(caller, entries)
+        # What is looked at and not shown costs as much: a narrow view must not read the whole ledger for nothing.
+        self._admission.answered(_size(entries) - _size(seen))
         leaves = answers.leaves((entry.index, entry.leaf) for entry in seen)
         answer = pb.LedgerServiceReadResponse(leaves=leaves)
         cut = len(leaves) < len(seen)
@@ -124,14 +128,11 @@ class LedgerService:
         for entry in entries:
             execution_id = records.read(entry.leaf).execution
             if execution_id not in known:
-                known[execution_id] = await self._shows(caller, execution_id)
+                known[execution_id] = await self._executions.shows(caller.view, execution_id)
             if known[execution_id]:
                 seen.append(entry)
         return seen
 
-    async def _shows(self, caller: Caller, execution_id: str) -> bool:
-        try:
-            await self._executions.get(caller.view, caller.principal, execution_id=execution_id)
-        except NotFound:
-            return False
-        return True
+
+def _size(entries: Sequence[Entry]) -> int:
+    return sum(len(entry.leaf) for entry in entries)

@@ -33,7 +33,7 @@ from tests.contract.policy.support import (
     files,
     until,
 )
-from tests.integration.opa.stub import ANSWER, http, stub
+from tests.integration.opa.stub import ANSWER, REVISION, http, stub
 from tests.integration.opa.tls import Authority
 
 OLD = Bundle.of(deciding(ALLOW_REFUND))
@@ -360,6 +360,48 @@ async def test_a_token_that_was_read_half_written_is_read_again(tmp_path: Path) 
     assert sent == ["Bearer hunt", "Bearer hunter2", "Bearer hunter2"]
 
 
+async def test_a_token_that_is_rotated_fails_no_question_that_was_asked_before(tmp_path: Path) -> None:
+    token, let = tmp_path / "token", asyncio.Event()
+    token.write_text("hunter1")
+
+    async def late(writer: asyncio.StreamWriter) -> None:
+        await let.wait()
+        await http(ANSWER)(writer)
+
+    async with stub(late) as server:
+        engine = RemoteEngine(RemoteAccess(server.url, token), 20.0, RealClock(), CountingIds())
+        await engine.connect()
+        engine.put_in_force(REVISION)
+        asked = asyncio.ensure_future(engine.evaluate(DECISION, document()))
+        await until(lambda: len(server.requests) == 1)
+        old = engine._opa
+        token.write_text("hunter22")
+        await engine.connect()
+        assert engine._opa is not old
+        let.set()
+        assert (await asked).result["effect"] == "allow"
+        assert old is not None
+        assert old._client._session is None  # and nothing of it is left
+        await engine.evaluate(DECISION, document())
+        await engine.close()
+    sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == ["Bearer hunter1", "Bearer hunter22"]
+
+
+@pytest.mark.parametrize("name", ["token_file", "client_key_file"])
+def test_loc_02_a_secret_that_others_may_read_is_refused_at_each_look(tmp_path: Path, name: str) -> None:
+    """As an upstream's credential: whoever has it can ask this OPA, or be the daemon to it."""
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2")
+    access = RemoteAccess("https://127.0.0.1:1", writers=Writers(frozenset({0, os.geteuid()})), **{name: secret})
+    for mode in (0o640, 0o604):
+        secret.chmod(mode)
+        with pytest.raises(AccessRefused, match="may read it; chmod 600"):
+            access.seen()
+    secret.chmod(0o600)
+    access.seen()
+
+
 @pytest.mark.parametrize(
     ("files_", "says"),
     [
@@ -383,6 +425,7 @@ def test_broken_files_of_the_access_are_named_and_not_quoted(tmp_path: Path, fil
 async def test_loc_02_each_look_refuses_what_others_may_write(tmp_path: Path, name: str) -> None:
     """The token is what OPA knows the daemon by, and the notes say what it may serve. Mended, all goes on by itself."""
     (tmp_path / "token").write_text("hunter2")
+    (tmp_path / "token").chmod(0o600)
     writers = Writers(frozenset({0, os.geteuid()}))
     revision = "1" * 64
     async with stub(http(ANSWER)) as server:

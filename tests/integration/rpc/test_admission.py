@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +18,10 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from kblockd._proto.kblock.v1 import execution_service_pb2, execution_service_pb2_grpc
+from kblockd.admission import Admission
 from kblockd.admission.shares import READING
 from kblockd.domain.settings import Shares
+from kblockd.rpc import convert, interceptors
 from tests.unit.rpc.fakes import Daemon, running
 from tests.unit.rpc.test_convert import minimal
 
@@ -151,6 +155,20 @@ async def test_agt_07_lists_and_watches_have_a_share_of_their_own(tmp_path: Path
         await channel.unary_unary(LIST)(b"")
 
 
+async def test_agt_07_records_that_are_read_and_not_shown_cost_as_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees one agent's rows would else read the whole ledger for nothing, page after page."""
+    sizes: list[int] = []
+    monkeypatch.setattr(Admission, "answered", lambda self, size: sizes.append(size))
+    async with serving(tmp_path) as daemon, aio.insecure_channel(daemon.target("lead")) as channel:
+        daemon.engine.result = {"allow": True, "tenants": ["acme"], "agents": ["local:agent"], "reasons": []}
+        answer = await channel.unary_unary("/kblock.v1.LedgerService/Read")(b"")
+        hidden = [entry for entry in daemon.ledger.entries if entry.index in (0, 2)]
+        assert sizes == [sum(len(entry.leaf) for entry in hidden), len(answer)]
+        assert [asked[0] for asked in daemon.executions.asked] == ["shows"] * 2  # no outcome is put together for it
+
+
 @pytest.mark.parametrize("method", ["ApprovalService/Revoke", "ApprovalService/Decide", "ExecutionService/Resolve"])
 async def test_who_has_used_up_the_share_of_calls_can_still_stop_and_settle(tmp_path: Path, method: str) -> None:
     async with serving(tmp_path, calls=1) as daemon, aio.insecure_channel(daemon.target()) as channel:
@@ -159,6 +177,81 @@ async def test_who_has_used_up_the_share_of_calls_can_still_stop_and_settle(tmp_
         (error,) = await ended([channel.unary_unary(f"/kblock.v1.{method}")(b"")])
         assert told(error)[1] == "INVALID_FIELD"  # let in, and looked at
         first.cancel()
+
+
+async def test_silent_requests_keep_nobody_from_what_stops_an_action(tmp_path: Path) -> None:
+    """Clients that open a call and send nothing hold the places of reading for ten seconds each."""
+    async with serving(tmp_path) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        silent = [channel.stream_unary(EXECUTE)() for _ in range(2 * READING)]
+        await until(lambda: daemon.server._admission.reading.taken == READING)
+        (error,) = await ended([channel.unary_unary("/kblock.v1.ApprovalService/Revoke")(b"")])
+        assert told(error)[1] == "INVALID_FIELD"  # read, while none of those has been given up
+        assert await channel.unary_unary(HEALTH_CHECK)(b"")
+        assert not any(call.done() for call in silent)
+        for call in silent:
+            call.cancel()
+
+
+@pytest.mark.parametrize("method", [HEALTH_CHECK, HEALTH_WATCH, EXECUTE])
+async def test_agt_05_long_requests_of_every_service_are_paced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Two hundred megabytes a second of what nobody knows, in checks of health, would leave the loop nothing else."""
+    paced: list[int] = []
+
+    async def counted(admission: Admission, size: int) -> None:
+        paced.append(size)
+
+    monkeypatch.setattr(Admission, "turn_of", counted)
+    junk = b"\xfa\x3f\x02ab" * 10_000
+    async with serving(tmp_path) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        (error,) = await ended([channel.unary_stream(method)(junk).read()])
+        assert told(error)[1] == "INVALID_FIELD"
+    assert paced == [len(junk)]
+
+
+async def test_agt_02_a_long_request_is_read_beside_the_loop_whatever_its_length_is_made_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three hundred thousand names of evidence are a megabyte, and no document."""
+    threads: list[str] = []
+
+    def watched(module: Any, name: str) -> None:
+        work = getattr(module, name)
+
+        def noted(*given: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return work(*given)
+
+        monkeypatch.setattr(module, name, noted)
+
+    watched(interceptors, "refuse_unknown")
+    watched(convert, "check_shape")
+    envelope = minimal()
+    envelope.evidence.extend([""] * 300_000)
+    long = execution_service_pb2.ExecutionServiceExecuteRequest(envelope=envelope).SerializeToString()
+    async with serving(tmp_path) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        (error,) = await ended([channel.unary_unary(EXECUTE)(long)])
+        assert "more than 32 names" in str(error.details())
+    assert len(threads) == 2
+    assert all(name.startswith("foreign-input") for name in threads)
+
+
+async def test_rpc_03_watches_of_health_and_reflection_are_told_why_when_the_daemon_stops(tmp_path: Path) -> None:
+    async with serving(tmp_path) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        watch = channel.unary_stream(HEALTH_WATCH)(b"")
+        assert await watch.read()
+        talk = channel.stream_stream(REFLECT)()
+        await talk.write(reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString())
+        assert await talk.read()
+        await daemon.server.stop(0)
+        errors = await ended([_rest(watch), _rest(talk)])
+        assert [told_at_stop(error) for error in errors] == [("UNAVAILABLE", "SHUTTING_DOWN")] * 2
+
+
+async def _rest(stream: Any) -> None:
+    while await stream.read():
+        pass
 
 
 async def test_agt_05_health_and_reflection_take_of_the_shares_as_well(tmp_path: Path) -> None:
@@ -233,3 +326,26 @@ async def test_a_request_that_does_not_arrive_frees_its_place(tmp_path: Path, mo
         assert daemon.executions.hold is not None
         daemon.executions.hold.set()
         await channel.unary_unary(EXECUTE)(request())
+
+
+@pytest.mark.parametrize("method", [EXECUTE, WATCH, HEALTH_WATCH])
+async def test_agt_05_a_refused_request_does_not_wait_for_the_garbage_collector(tmp_path: Path, method: str) -> None:
+    """The collector seldom comes by: what it alone could free would pile up, megabytes a request."""
+    async with serving(tmp_path) as daemon, aio.insecure_channel(daemon.target()) as channel:
+        junk = b"\xfa\x3f\x02ab" * 10_000
+        await ended([channel.unary_stream(method)(junk).read()])
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                (error,) = await ended([channel.unary_stream(method)(junk).read()])
+                assert told(error)[1] == "INVALID_FIELD"
+            del error
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            held = [one for one in gc.get_referents(*gc.garbage) if isinstance(one, bytes) and len(one) >= len(junk)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert not held

@@ -61,6 +61,12 @@ def test_values_are_scrubbed_to_any_depth_with_keys_and_numbers() -> None:
     assert scrubber.value(given_value) == {"a": [{REMOVED: {"n": REMOVED, "ok": True, "none": None, "f": 1.5}}]}
 
 
+def test_ups_17_what_overlaps_is_removed_as_one_and_what_touches_is_two() -> None:
+    scrubber = Scrubber(b"Bearer ababab1")
+    assert scrubber.text("<Bearer ABABAB1ababab1>") == f"<{REMOVED}{REMOVED}>"
+    assert scrubber.text("<abababab1>") == f"<ab{REMOVED}>"
+
+
 def test_without_a_credential_nothing_changes() -> None:
     """And the value is the very same object."""
     value = {"a": ["Bearer x"]}

@@ -61,6 +61,34 @@ def test_the_approval_floor_stands_under_the_policy_by_risk_tier(folder: Any, ch
 
 
 @pytest.mark.parametrize(
+    ("floor", "said"),
+    [
+        ({"count": 0, "roles": []}, None),
+        ({"count": 1, "roles": []}, None),
+        ({"count": 2, "roles": []}, None),
+        ({"count": 3, "roles": []}, "3, owners who can approve: 2"),  # the agent approves nothing
+        ({"count": 1, "roles": ["legal", "finance"]}, None),
+        (
+            {"count": 2, "roles": ["legal", "finance"]},
+            "2, owners with one of the roles legal, finance who can approve: 1",
+        ),
+        ({"count": 1, "roles": ["legal"]}, "1, owners with one of the roles legal who can approve: 0"),
+    ],
+)
+def test_a_floor_that_nobody_can_meet_is_said_at_the_start(
+    folder: Any, change: Any, floor: Any, said: str | None
+) -> None:
+    """Else a person is asked, and the action can never run. The floor of a tier without actions is nobody's matter."""
+    change(DAEMON, "approval_floor.high", floor)
+    found = folder.load().warnings
+    assert len(found) == (said is not None)
+    for warning in found:
+        assert said is not None
+        assert f"approval_floor.high: count is {said}" in warning
+        assert warning.endswith("cannot run: payment.refund.create")
+
+
+@pytest.mark.parametrize(
     ("value", "key", "said"),
     [
         ({"count": 0, "roles": ["legal"]}, "approval_floor.low", "raise count to at least 1"),
@@ -227,8 +255,9 @@ def test_a_secret_that_stands_in_the_file_is_in_no_error(folder: Any, change: An
     assert "none, file:PATH or env:NAME" in said
 
 
-def test_a_secret_never_travels_in_clear_text(folder: Any, change: Any) -> None:
-    change(UPSTREAM, "url", "http://pay.example/mcp")
+@pytest.mark.parametrize("host", ["pay.example", "127.0.0.1.pay.example", "127.pay"])
+def test_a_secret_never_travels_in_clear_text(folder: Any, change: Any, host: str) -> None:
+    change(UPSTREAM, "url", f"http://{host}/mcp")
     change(UPSTREAM, "credentials.read", "env:PAY")
     assert "clear text" in told(folder, UPSTREAM, "credentials.read")
 
@@ -396,7 +425,8 @@ def test_a_duplicate_key_refuses_although_the_values_are_fine(folder: Any) -> No
 
 def test_the_shipped_files_load() -> None:
     """Tools of the example are not pinned: whoever runs it reviews them first."""
-    assert load(SHIPPED / DAEMON, check_pins=False).warnings == ()
+    (floor,) = load(SHIPPED / DAEMON, check_pins=False).warnings
+    assert floor.startswith("approval_floor.critical")
     with pytest.raises(ConfigurationError, match="kblockd upstream pin payments"):
         load(SHIPPED / DAEMON)
 

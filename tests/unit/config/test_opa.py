@@ -22,6 +22,7 @@ def opa(folder: Folder, change: Callable[[str, str, Any], None]) -> Callable[[di
     program.chmod(0o755)
     for name in ("token", "ca.pem", "client.crt", "client.key"):
         (folder.path / name).write_text("x")
+        (folder.path / name).chmod(0o600)
 
     def put(section: dict[str, Any] | None) -> Folder:
         change(DAEMON, "policy.engine", "opa")
@@ -107,3 +108,15 @@ def test_opa_needs_memory(opa: Callable[..., Folder], change: Callable[[str, str
     folder = opa({"command": "opa", "run_dir": "/run/x"})
     change(DAEMON, "policy.memory_mib", 128)
     assert "less than 256" in told(folder, "policy.memory_mib")
+
+
+@pytest.mark.parametrize("key", ["token_file", "client_key_file"])
+def test_a_secret_that_others_may_read_is_refused(opa: Callable[..., Folder], key: str) -> None:
+    """As an upstream's credential is; certificates are public."""
+    keys = {"ca_file": "ca.pem", "client_cert_file": "client.crt", "client_key_file": "client.key"}
+    folder = opa({**REMOTE, **keys, "token_file": "token"})
+    for name in keys.values():
+        (folder.path / name).chmod(0o644 if name != "client.key" else 0o600)
+    folder.load()
+    (folder.path / ("token" if key == "token_file" else "client.key")).chmod(0o640)
+    assert "may be read by group or others" in told(folder, f"policy.opa.{key}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +31,8 @@ async def _payload(_: object) -> bytes:
 
 
 STORE: Any = SimpleNamespace(payload=_payload)
-PARTS: Any = SimpleNamespace(store=STORE)
+ANSWERED: list[int] = []
+PARTS: Any = SimpleNamespace(store=STORE, admission=SimpleNamespace(answered=ANSWERED.append))
 
 
 def _watched(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str]:
@@ -69,6 +72,33 @@ async def test_a_long_output_is_revealed_beside_the_loop(monkeypatch: pytest.Mon
     shown = await answers._revealed(PARTS, {"id": "exe_1", "output_sha256": "d"}, Written())
     assert shown == canonical({"output": VALUE})
     assert _beside(threads)
+
+
+async def test_what_is_read_and_hardly_shown_costs_its_caller_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of which the contract reveals nothing, asked for again and again, by callers that do not wait."""
+
+    async def contract(*_: object) -> Any:
+        return SimpleNamespace()
+
+    monkeypatch.setattr(answers, "load_contract", contract)
+    monkeypatch.setattr(answers, "reveal", lambda contract, document: {})
+    ANSWERED.clear()
+    row = {"id": "exe_1", "output_sha256": "d", "snapshot_sha256": "d"}
+    assert await answers._revealed(PARTS, row, Written()) == b"{}"
+    assert sum(ANSWERED) == 2 * len(STORED)
+    impatient = asyncio.ensure_future(answers._revealed(PARTS, row, Written()))
+    while len(ANSWERED) < 3:
+        await asyncio.sleep(0)
+    impatient.cancel()
+    await asyncio.gather(impatient, return_exceptions=True)
+    assert ANSWERED[2:] == [len(STORED)]
+
+
+async def test_agt_05_a_page_of_approvals_does_not_hold_what_it_does_not_show() -> None:
+    asked = service.Approvals(STORE, {}, Any, SimpleNamespace(now=lambda: None), Any)  # type: ignore[arg-type]
+    whole, brief = await asked._shown(APPROVAL), await asked._shown(APPROVAL, brief=True)
+    assert (whole.arguments_json, whole.intent_json) == (canonical(VALUE["arguments"]), b"{}")
+    assert brief == replace(whole, arguments_json=b"", intent_json=b"")
 
 
 async def test_what_approvers_are_shown_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

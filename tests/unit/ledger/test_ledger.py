@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from kblockd._proto.kblock.v1 import ledger_service_pb2 as pb
+from kblockd.admission import Admission
 from kblockd.domain.principal import View
+from kblockd.domain.settings import Shares
 from kblockd.ledger import checkpoint, merkle, tlog_proof
 from kblockd.ledger.ledger import MAX_READ, Entry, Ledger
 from kblockd.ledger.merkle import MerkleTree
@@ -22,7 +24,7 @@ from tests.contract.store.backends import Gate
 from tests.contract.store.folding import fold, put, record
 from tests.unit.ledger import naive
 from tests.unit.ledger.keys import TestSigner
-from tests.unit.rpc.fakes import AGENT, FakeExecutions
+from tests.unit.rpc.fakes import AGENT, FakeClock, FakeExecutions
 
 ORIGIN = "kblockd.example/prod/1"
 SIGNER = TestSigner(1)
@@ -82,7 +84,8 @@ async def test_a_proof_is_under_the_size_that_was_asked_for(
         return await raw(key)
 
     monkeypatch.setattr(store, "raw", slow)
-    service, caller = LedgerService(ledger, FakeExecutions()), Caller(AGENT, View(frozenset(), frozenset()), Trace())
+    service = LedgerService(ledger, FakeExecutions(), Admission(Shares(), FakeClock()))
+    caller = Caller(AGENT, View(frozenset(), frozenset()), Trace())
     request = pb.LedgerServiceGetInclusionProofRequest(index=1, tree_size=3)
     asked = asyncio.create_task(service.GetInclusionProof(caller, request))
     await reading.wait()

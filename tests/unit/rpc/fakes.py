@@ -175,6 +175,10 @@ class FakeExecutions:
             raise NotFound(Reason.NOT_FOUND, "no such execution")
         return self.stored, self.events
 
+    async def shows(self, view: View, execution_id: str) -> bool:
+        self.asked.append(("shows", view, execution_id))
+        return execution_id != "exec_none"
+
     async def list(
         self, view: View, *, page_size: int, page_token: str, states: Sequence[str]
     ) -> tuple[list[Outcome], str]:

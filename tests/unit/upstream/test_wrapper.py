@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import sys
@@ -737,13 +738,19 @@ async def test_ups_17_a_definition_with_too_many_values_is_none() -> None:
     assert raised.value.code == "DEFINITION_NOT_CANONICAL"
 
 
-def test_the_fixed_search_of_a_scrubber_misses_nothing_that_its_pattern_would_match() -> None:
-    """Every character that the pattern, ignoring case, takes for another folds to the same text."""
+def test_ups_17_what_a_scrubber_takes_for_alike_has_one_length_and_all_that_a_pattern_would_find() -> None:
+    """A character of another length would have the wrong part removed."""
     for code in range(sys.maxunicode + 1):
         character = chr(code)
-        for other in {character.lower(), character.upper(), character.casefold(), character.title()}:
-            if len(other) == 1 and re.fullmatch(re.escape(other), character, re.IGNORECASE):
-                assert scrub._folded(other) == scrub._folded(character)
+        folded = scrub._folded(character)
+        assert len(folded) == 1
+        for other in {character.lower(), character.upper(), character.casefold()}:
+            if len(other) == 1 and other.isascii() and re.fullmatch(re.escape(other), character, re.IGNORECASE):
+                assert scrub._folded(other) == folded
+    for word in ("\u039f\u0394\u039f\u03a3", "stra\u00dfe", "\ufb01nal", "g\u00e4rtner"):
+        scrubber = Scrubber(b"Basic " + base64.b64encode(f"user:{word}-{word}".encode()))
+        for echo in (word, word.lower(), word.swapcase() if len(word.swapcase()) == len(word) else word):
+            assert scrubber.text(f"\u0130x{echo}-{echo}x") == "\u0130x[credential removed]x"
     for letter, others in {"i": "\u0130\u0131", "s": "\u017f", "k": "\u212a"}.items():
         for other in others:
             assert re.fullmatch(letter, other, re.IGNORECASE)
