@@ -26,7 +26,7 @@ from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.verdicts import Verdict
 from kblockd.store.database import View, look
-from kblockd.store.protocol import StoreRefused, Unreadable
+from kblockd.store.protocol import StoreRefused, StoreUnreadable
 from kblockd.system import RandomIds, SystemClock
 
 CHANGED: Final = 6
@@ -88,7 +88,7 @@ def _looking(store: Path) -> Iterator[View]:
                 time.sleep(PAUSE_SECONDS)
         try:
             yield view
-        except Unreadable as error:
+        except StoreUnreadable as error:
             raise StoreRefused(
                 f"{store} cannot be read: {error}. Next step: stop the daemon and run `kblockd ledger verify`, or name "
                 "a backup with --data-dir."

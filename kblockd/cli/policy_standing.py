@@ -21,7 +21,7 @@ from kblockd.domain import rows
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.standing import Attempt, Standing, read
 from kblockd.store.database import look
-from kblockd.store.lock import holder, life
+from kblockd.store.lock import holder, holder_token
 
 _POLL_SECONDS: Final = 0.05
 _BY: Final = {"start": "the start of the daemon", "reload": "a reload that was asked for", "poll": "a changed bundle"}
@@ -92,7 +92,7 @@ def _listening(data_dir: Path) -> Standing:
     pid, standing = holder(data_dir), read(data_dir)
     if pid is None:
         raise ValueError(f"no daemon runs over {data_dir}; start it: it reads the bundle then (`kblockd serve`)")
-    if standing is None or standing.life != life(data_dir) or not standing.listens:
+    if standing is None or standing.life != holder_token(data_dir) or not standing.listens:
         raise ValueError(f"the daemon {pid} is still starting; repeat in a moment, or see its log")
     return standing
 
@@ -103,7 +103,7 @@ def _awaited(data_dir: Path, before: Standing, until: float) -> Standing | None:
         found = read(data_dir)
         if found and found.life == before.life and found.ended > before.begun:
             return found
-        if holder(data_dir) is None or life(data_dir) != before.life:
+        if holder(data_dir) is None or holder_token(data_dir) != before.life:
             return None
         time.sleep(_POLL_SECONDS)
     return None
@@ -111,7 +111,7 @@ def _awaited(data_dir: Path, before: Standing, until: float) -> Standing | None:
 
 def _of_this_life(standing: Standing | None, pid: int | None, data_dir: Path) -> Standing | None:
     """What an earlier daemon had in force is not in force while the one that runs now has not come so far."""
-    if standing is None or pid is None or standing.life == life(data_dir):
+    if standing is None or pid is None or standing.life == holder_token(data_dir):
         return standing
     return Standing(pid, standing.engine, refused=standing.refused)
 

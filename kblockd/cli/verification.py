@@ -20,7 +20,7 @@ from kblockd.store.database import look
 from kblockd.store.head import read_head
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.opening import compare_with_head
-from kblockd.store.protocol import StoreRefused, Unreadable
+from kblockd.store.protocol import StoreRefused, StoreUnreadable
 
 LOOKS: Final = 3
 PAUSE_SECONDS: Final = 0.5
@@ -96,7 +96,7 @@ def _compare(data_dir: Path, report: Report) -> None:
     with look(data_dir / "store") as view:
         try:
             compare_with_head(data_dir / "store", view, report.size, read_head(data_dir / "head"))
-        except (StoreRefused, Unreadable) as refused:
+        except (StoreRefused, StoreUnreadable) as refused:
             report.add("head file", str(refused))
 
 

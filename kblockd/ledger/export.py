@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kblockd.ledger.merkle import leaf_hash, node_key
 from kblockd.store.database import View
-from kblockd.store.protocol import Append, Unreadable
+from kblockd.store.protocol import Append, StoreUnreadable
 
 
 class Condition(enum.StrEnum):
@@ -61,20 +61,20 @@ def export(view: View, head_size: int, write: Callable[[int, Append, Condition],
 def _size(view: View) -> int:
     try:
         return view.size()
-    except (Unreadable, ValueError):
+    except (StoreUnreadable, ValueError):
         return 0
 
 
 def _read(view: View, index: int) -> tuple[Append | None, Condition]:
     try:
         record = view.leaf(index)
-    except (Unreadable, ValueError):
+    except (StoreUnreadable, ValueError):
         return None, Condition.UNREADABLE
     if record is None:
         return None, Condition.MISSING
     try:
         node = view.raw(node_key((0, index)))
-    except Unreadable:
+    except StoreUnreadable:
         node = None
     if node is None:
         return record, Condition.UNPROVED

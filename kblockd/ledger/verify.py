@@ -23,7 +23,7 @@ import orjson
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store import schema
 from kblockd.store.database import View
-from kblockd.store.protocol import Append, Fold, Key, Row, StoreRefused, Unreadable
+from kblockd.store.protocol import Append, Fold, Key, Row, StoreRefused, StoreUnreadable
 from kblockd.store.scratch import CACHED_ROWS, Scratch
 
 MAX_DIFFERENCES: Final = 100
@@ -99,7 +99,7 @@ def refold(
     report = Report()
     try:
         report.size = view.size()
-    except Unreadable:
+    except StoreUnreadable:
         report.add("ledger", "the newest record cannot be read, so the number of records cannot be told")
         return report
     if _walk(view, fold, scratch, report, heads, progress):
@@ -140,7 +140,7 @@ def _walk(
 def _leaf(view: View, index: int, report: Report) -> Append | None:
     try:
         record = view.leaf(index)
-    except (Unreadable, ValueError):
+    except (StoreUnreadable, ValueError):
         report.add(f"record {index}", "cannot be read; nothing behind it can be folded, and no row compared")
         return None
     if record is None:
@@ -155,14 +155,14 @@ def _compare_nodes(view: View, nodes: Iterable[tuple[Key, bytes]], report: Repor
         try:
             if view.raw(key) != value:
                 report.add(where, "is not the hash of what is below it")
-        except Unreadable:
+        except StoreUnreadable:
             report.add(where, "cannot be read")
 
 
 def _count_nodes(view: View, report: Report) -> None:
     try:
         surplus = sum(1 for _ in view.encoded(("node",))) - report.nodes
-    except Unreadable:
+    except StoreUnreadable:
         report.add("tree", "cannot be read to its end")
     else:
         if surplus > 0:
@@ -181,7 +181,7 @@ def _compare_rows(view: View, scratch: Scratch, report: Report, unmade: Collecti
     tables = scratch.tables()
     try:
         tables |= set(view.tables())
-    except Unreadable:
+    except StoreUnreadable:
         report.add("rows", "not all tables can be read")
     for table in sorted(tables.difference(unmade)):
         try:
@@ -189,7 +189,7 @@ def _compare_rows(view: View, scratch: Scratch, report: Report, unmade: Collecti
                 report.rows += stored is not None
                 if fault := _fault(stored, folded):
                     report.add(f"row {schema.decode_key(encoded)!r}", fault)
-        except Unreadable:
+        except StoreUnreadable:
             report.add(f"rows of {table!r}", "cannot be read to their end")
 
 
