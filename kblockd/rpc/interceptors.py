@@ -184,7 +184,7 @@ class Calls:
             try:
                 with ExitStack() as held:
                     await self._admit(held, lists=True)
-                    held.enter_context(self.admission.talk())
+                    held.enter_context(self.admission.bidirectional())
                     await self._pump(act(asked(context), context), context)
             except (Exception, asyncio.CancelledError) as error:
                 await self._abort(error, context)

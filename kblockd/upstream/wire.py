@@ -228,7 +228,7 @@ class Wire(asyncio.Protocol):
 
 
 async def connect(address: str, port: int, left: float) -> Wire:
-    """Connects to a literal address; raises ``ConnectError`` (also its subclass ``NoResources``), ``ConnectTimeout``."""
+    """Connects to a literal address; raises ``NoResources`` or another ``ConnectError``, or ``ConnectTimeout``."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(left):
