@@ -1,4 +1,4 @@
-"""What the services need of the daemon: the signatures of ``Executions``, ``Approvals`` and ``Inquiries``."""
+"""The daemon's interfaces to the services: the signatures of ``ExecutionsApi``, ``ApprovalsApi`` and ``Inquiries``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Events = list[StageEvent]
 Views = list[ApprovalView]
 
 
-class Executions(Protocol):
-    """``kblockd.execution.service.Executions``; every method raises ``KblockError``."""
+class ExecutionsApi(Protocol):
+    """``kblockd.execution.service.ExecutionsApi``; every method raises ``KblockError``."""
 
     async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> Outcome:
         """Cancelling it only stops the waiting."""
@@ -29,7 +29,7 @@ class Executions(Protocol):
     async def get(
         self, view: View, principal: Principal, *, execution_id: str = "", caller_key: str = ""
     ) -> tuple[Outcome, Events]:
-        """By one of the two."""
+        """By either the id or the caller key."""
         ...
 
     async def list(self, view: View, *, page_size: int, page_token: str, states: Sequence[str]) -> tuple[Outcomes, str]:
@@ -49,7 +49,7 @@ class Executions(Protocol):
     async def authorized(
         self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
     ) -> bool:
-        """Records authz.decided; False when it could not."""
+        """Records authz.decided; False if it could not."""
         ...
 
     async def refused(self, principal: Principal, method: str, error: KblockError) -> None:
@@ -57,11 +57,11 @@ class Executions(Protocol):
         ...
 
 
-class Approvals(Protocol):
-    """``kblockd.approvals.service.Approvals``; every method raises ``KblockError``."""
+class ApprovalsApi(Protocol):
+    """``kblockd.approvals.service.ApprovalsApi``; every method raises ``KblockError``."""
 
     async def get(self, view: View, approval_id: str) -> ApprovalView:
-        """With everything that an approver is shown."""
+        """Everything that an approver is shown."""
         ...
 
     async def list(self, view: View, *, page_size: int, page_token: str, states: Sequence[str]) -> tuple[Views, str]:
@@ -79,27 +79,27 @@ class Approvals(Protocol):
         verdict: str,
         reason: str,
     ) -> tuple[ApprovalView, bytes]:
-        """The approval afterwards, and the signed decision."""
+        """The approval after the decision, and the signed decision."""
         ...
 
     async def revoke(self, principal: Principal, view: View, approval_id: str, *, reason: str) -> Revocation:
-        """What was taken back, before its use."""
+        """Revokes an approval before its use."""
         ...
 
 
-class Policies(Protocol):
-    """``kblockd.inquiries.Inquiries``; raises ``PolicyFailure`` where the policy gives no answer."""
+class PoliciesApi(Protocol):
+    """``kblockd.inquiries.Inquiries``; raises ``PolicyFailure`` if the policy gives no answer."""
 
     def status(self) -> PolicyStatus:
         """Never blocks."""
         ...
 
     async def activation(self) -> tuple[int, Row] | None:
-        """Index and row of the newest activation on record."""
+        """Index and row of the newest recorded activation."""
         ...
 
     async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
-        """An answer that binds nobody."""
+        """A non-binding answer."""
         ...
 
     async def explain(self, entrypoint: str, document: Mapping[str, Any]) -> Explanation:

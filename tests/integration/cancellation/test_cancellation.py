@@ -78,7 +78,7 @@ class Struck:
 
     async def _forget(self) -> None:
         assert self.site.daemon is not None
-        self.site.daemon.rpc._authorizer._remembered.clear()
+        self.site.daemon.rpc._authorizer._cached.clear()
 
     def taken(self) -> dict[str, Any]:
         """What an execution takes and gives back."""

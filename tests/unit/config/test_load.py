@@ -283,7 +283,12 @@ def test_an_upstreams_file_name_is_its_name(folder: Any) -> None:
         ("principals.0.owner", "", "principals[0].owner", "must match"),
         ("principals", [], "principals", "at least 1"),
         ("listeners.1.unix", "/run/kblockd/agent.sock", "listeners[1].unix", "give each principal its own socket"),
-        ("listeners.1.unix", "/run/" + "x" * 103, "listeners[1].unix", "108 bytes, more than the 107 of a socket address"),
+        (
+            "listeners.1.unix",
+            "/run/" + "x" * 103,
+            "listeners[1].unix",
+            "108 bytes, more than the 107",
+        ),
         ("listeners.1.principal", "local:nobody", "listeners[1].principal", "no principal"),
         ("listeners.1.mode", 600, "listeners[1].mode", "must be a text"),
         ("listeners.1.mode", "600", "listeners[1].mode", "must match"),
