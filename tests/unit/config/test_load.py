@@ -265,7 +265,7 @@ def test_a_folder_that_is_absent_or_empty_is_refused(folder: Any, change: Any, k
 
 def test_an_upstreams_file_name_is_its_name(folder: Any) -> None:
     folder.files["upstreams/Pay ments.yaml"] = copy.deepcopy(folder.files[UPSTREAM])
-    assert "no name" in told(folder, "upstreams/Pay ments.yaml", "the document")
+    assert "not a valid name" in told(folder, "upstreams/Pay ments.yaml", "the document")
 
 
 # ---- principals and listeners
