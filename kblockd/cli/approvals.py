@@ -1,4 +1,4 @@
-"""``kblockctl approvals|approve|deny|revoke``: nobody approves what was not shown; stopping needs no reading."""
+"""``kblockctl approvals|approve|deny|revoke``: approving and denying show the action first, revoking does not."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def _decide(connection: Connection, approval_id: str, verdict: str, options: dic
 
 
 def _check_given(view: ApprovalView, action: str, shown: str) -> None:
-    """A digest that was given and differs means that something else was read before."""
+    """Exits if a given digest differs: the user has read something else."""
     for name, given, now in (("--action", action, view.action_sha256), ("--shown", shown, view.presented_sha256)):
         if given and given != now:
-            click.echo(f"{name} is not the digest of what stands here now; read it again", err=True)
+            click.echo(f"{name} is not the current digest; read it again", err=True)
             sys.exit(ERROR)

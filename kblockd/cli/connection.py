@@ -1,4 +1,4 @@
-"""Where ``kblockctl`` connects to, and the options that several commands share."""
+"""The daemon that ``kblockctl`` connects to."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def execute(connection: Connection, /, operation: str, environment: str, **optio
     """Asks for one action and waits for its end. Repeat it unchanged, with the same --key, to learn the truth."""
     if options["key"] is None:
         options["key"] = uuid.uuid4().hex
-        click.echo(f"key {options['key']}", err=True)  # before the call: whoever breaks it off can still ask for it
+        click.echo(f"key {options['key']}", err=True)  # before the call, so that an interrupted call can be resumed
     call = _call(operation, environment, options)
     with _resumable(options["key"]), connection.client() as client:
         answer = client.execute(call)
@@ -147,7 +147,7 @@ def resolve(connection: Connection, execution_id: str, finding: str, reason: str
 
 @contextlib.contextmanager
 def _resumable(key: str) -> Iterator[None]:
-    """Whoever stops waiting has not stopped the action."""
+    """On Ctrl-C, says that the action may go on and how to resume it."""
     try:
         yield
     except KeyboardInterrupt:

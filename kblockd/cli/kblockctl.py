@@ -33,7 +33,7 @@ def completion(shell: str) -> None:
     """Prints the completion script: eval "$(kblockctl completion bash)"."""
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"{shell} is not known")
+        raise click.UsageError(f"unknown shell {shell}")
     click.echo(kind(kblockctl, {}, "kblockctl", "_KBLOCKCTL_COMPLETE").source())
 
 

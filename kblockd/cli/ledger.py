@@ -39,19 +39,19 @@ def ledger() -> None:
 def read(connection: Connection, execution_id: str, from_index: int, limit: int) -> None:
     """Shows records from an index on, or of one execution."""
     with connection.client() as client:
-        found = client.read_ledger(from_index, limit, execution_id)
+        page = client.read_ledger(from_index, limit, execution_id)
     if is_json():
-        leaves = [{"index": index, "leaf": leaf.decode("utf-8", "backslashreplace")} for index, leaf in found.leaves]
-        emit({"leaves": leaves, "next_index": found.next_index})
+        leaves = [{"index": index, "leaf": leaf.decode("utf-8", "backslashreplace")} for index, leaf in page.leaves]
+        emit({"leaves": leaves, "next_index": page.next_index})
         return
     table = Table("index", "at", "type", "stage", "execution", box=None, pad_edge=False)
-    for index, leaf in found.leaves:
+    for index, leaf in page.leaves:
         record = records.read(leaf)
         stage = "" if record.stage is None else str(record.stage)
         table.add_row(str(index), cell(record.at), cell(str(record.type)), stage, cell(record.execution))
     show(table)
-    if found.next_index is not None:
-        click.echo(f"more: --from {found.next_index}", err=True)
+    if page.next_index is not None:
+        click.echo(f"more: --from {page.next_index}", err=True)
 
 
 @ledger.command(short_help="Prints the newest signed tree head, to keep.")
@@ -80,10 +80,10 @@ def proof(connection: Connection, index: int | None, old_size: int | None, new_s
         if index is not None:
             _note("tlog_proof", client.inclusion_proof(index))
             return
-        found = client.consistency_proof(old_size or 0, new_size or 0)
-    hashes = [base64.b64encode(one).decode() for one in found.hashes]
+        consistency = client.consistency_proof(old_size or 0, new_size or 0)
+    hashes = [base64.b64encode(node).decode() for node in consistency.hashes]
     if is_json():
-        emit({"hashes": hashes, "checkpoint": found.checkpoint})
+        emit({"hashes": hashes, "checkpoint": consistency.checkpoint})
     else:
         click.echo("\n".join(hashes))
 
@@ -155,7 +155,7 @@ def verify(
 
 
 def _from_daemon(connection: Connection | None, execution_id: str) -> tuple[bytes, bytes, bytes]:
-    """From the execution itself: whoever may see it needs no right to read the ledger."""
+    """From the execution itself, so that reading the ledger need not be permitted."""
     if connection is None:
         raise click.UsageError("no connection")
     with connection.client() as client:
@@ -166,7 +166,7 @@ def _from_daemon(connection: Connection | None, execution_id: str) -> tuple[byte
 
 
 def _no_receipt(answer: Answer) -> NoReturn:
-    """Who waits for one must learn whether one will come: what ended before it ran has none."""
+    """Says why there is no receipt and whether there will be one: an execution that ended before it ran gets none."""
     why = answer.no_receipt_reason or f"the execution is {answer.state}"
     code = code_of(answer)
     ended = code == WITHOUT_EFFECT and not answer.consumed

@@ -1,4 +1,4 @@
-"""``kblockd policy reload|status``: what the daemon says of its policy, without a call to it."""
+"""``kblockd policy reload|status``: the daemon's policy, read from its file without calling it."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def status(config: Path) -> None:
     what was refused last. Needs no running daemon. Exit 1: they differ, or the bundle would be refused."""
     configuration = load(config, check_pins=False)
     pid = holder(configuration.data_dir)
-    standing = _of_this_life(read(configuration.data_dir), pid, configuration.data_dir)
+    standing = _of_this_daemon(read(configuration.data_dir), pid, configuration.data_dir)
     active = _active(configuration, standing if pid else None)
-    revision, fault = _stands(configuration)
+    revision, fault = _bundle(configuration)
     same = bool(active) and active["revision"] == revision
     if is_json():
         emit(
@@ -88,7 +88,7 @@ def status(config: Path) -> None:
 
 
 def _listening(data_dir: Path) -> Standing:
-    """Of the running daemon; raises ``ValueError`` with the next step when there is none to ask."""
+    """The standing of the running daemon; raises ``ValueError`` with the next step if none is ready."""
     pid, standing = holder(data_dir), read(data_dir)
     if pid is None:
         raise ValueError(f"no daemon runs over {data_dir}; start it: it reads the bundle then (`kblockd serve`)")
@@ -98,29 +98,29 @@ def _listening(data_dir: Path) -> Standing:
 
 
 def _awaited(data_dir: Path, before: Standing, until: float) -> Standing | None:
-    """When an attempt has ended that began after ``before`` was read; None when the daemon ends, or time does."""
+    """The standing once an attempt that began after ``before`` has ended; None if the daemon or the time ends first."""
     while time.monotonic() < until:
-        found = read(data_dir)
-        if found and found.life == before.life and found.ended > before.begun:
-            return found
+        standing = read(data_dir)
+        if standing and standing.life == before.life and standing.ended > before.begun:
+            return standing
         if holder(data_dir) is None or holder_token(data_dir) != before.life:
             return None
         time.sleep(_POLL_SECONDS)
     return None
 
 
-def _of_this_life(standing: Standing | None, pid: int | None, data_dir: Path) -> Standing | None:
-    """What an earlier daemon had in force is not in force while the one that runs now has not come so far."""
+def _of_this_daemon(standing: Standing | None, pid: int | None, data_dir: Path) -> Standing | None:
+    """Drops the revision of an earlier daemon: the running one has not activated it yet."""
     if standing is None or pid is None or standing.life == holder_token(data_dir):
         return standing
     return Standing(pid, standing.engine, refused=standing.refused)
 
 
 def _active(configuration: Configuration, standing: Standing | None) -> dict[str, Any]:
-    """What a running daemon says, else what the ledger says: its store may not be looked at while it is written."""
+    """By a running daemon's standing file, whose store must not be opened while it writes; else by the ledger."""
     if standing:
-        found = {"revision": standing.revision, "at": standing.since, "signer": standing.signer}
-        return {**found, "engine": standing.engine} if standing.revision else {}
+        active = {"revision": standing.revision, "at": standing.since, "signer": standing.signer}
+        return {**active, "engine": standing.engine} if standing.revision else {}
     store = configuration.data_dir / "store"
     if not store.exists():
         return {}
@@ -129,7 +129,7 @@ def _active(configuration: Configuration, standing: Standing | None) -> dict[str
     return dict(row[1]) if row else {}
 
 
-def _stands(configuration: Configuration) -> tuple[str, str]:
+def _bundle(configuration: Configuration) -> tuple[str, str]:
     """Revision and fault of the configured bundle."""
     settings = configuration.policy
     try:

@@ -34,7 +34,7 @@ _NONE: Final = Line(Text("none"))
 
 
 def outcome(answer: Answer) -> Fields:
-    """One execution, field by field; what is empty is left out."""
+    """One execution, field by field, without empty fields."""
     table = Fields()
     _row(table, "execution", cell(answer.execution_id, "bold"))
     _row(table, "status", cell(str(answer.status), _STYLES[answer.status]))
@@ -69,9 +69,9 @@ def outcomes(answers: Iterable[Answer]) -> list[Line]:
         state = f"{answer.state}/{answer.phase}" if answer.phase else answer.state
         status = cell(str(answer.status), _STYLES[answer.status])
         lines.append(_line(cell(answer.execution_id, "bold"), status, cell(state)))
-        more = "  ".join(part for part in (answer.result_class, answer.code, answer.approval_id) if part)
-        if more:
-            lines.append(_below(cell(more, "dim")))
+        details = "  ".join(part for part in (answer.result_class, answer.code, answer.approval_id) if part)
+        if details:
+            lines.append(_below(cell(details, "dim")))
     return lines if len(lines) > 1 else [_NONE]
 
 

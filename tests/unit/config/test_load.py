@@ -274,7 +274,7 @@ def test_an_upstreams_file_name_is_its_name(folder: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "key", "said"),
     [
-        ("principals.1.id", "local:agent", "principals[1].id", "twice"),
+        ("principals.1.id", "local:agent", "principals[1].id", "duplicate id"),
         ("principals.0.roles", ["finance"], "principals[0].roles", "could approve"),
         ("principals.0.roles", ["operator"], "principals[0].roles", "could approve"),
         ("principals.2.roles", ["operator", "finance"], "principals[2].roles", "one socket"),

@@ -106,4 +106,4 @@ def test_opa_beside_the_embedded_engine_is_refused(folder: Folder, change: Calla
 def test_opa_needs_memory(opa: Callable[..., Folder], change: Callable[[str, str, Any], None]) -> None:
     folder = opa({"command": "opa", "run_dir": "/run/x"})
     change(DAEMON, "policy.memory_mib", 128)
-    assert "less than 256" in told(folder, "policy.memory_mib")
+    assert "at least 256" in told(folder, "policy.memory_mib")
