@@ -43,7 +43,7 @@ class SignedBy(enum.StrEnum):
     APPROVER = "approver"
 
 
-class Finding(enum.StrEnum):
+class LaterFinding(enum.StrEnum):
     """The content of a disposition (evidence.md: later findings)."""
 
     RECONCILED = "reconciled"
@@ -59,7 +59,7 @@ def _digests(*values: str | None) -> None:
 
 
 @value_type(frozen=True, slots=True)
-class Target:
+class TargetRef:
     """The target of the action, as derived by the contract; ``version`` is the upstream's."""
 
     type: str
@@ -68,7 +68,7 @@ class Target:
 
 
 @value_type(frozen=True, slots=True)
-class Caller:
+class CallerIdentity:
     """The principal and its authentication: by certificate, by API key, or, with neither, by a local socket."""
 
     principal: str
@@ -117,7 +117,7 @@ class Policy:
 
 
 @value_type(frozen=True, slots=True)
-class Verification:
+class VerificationResult:
     """Outcome, its source (read, operator) and the digest of the read."""
 
     outcome: str
@@ -138,7 +138,7 @@ class Output:
 
 
 @value_type(frozen=True, slots=True)
-class Credential:
+class CredentialUse:
     """Reference and version of the credential; never the secret or its digest."""
 
     ref: str
@@ -146,7 +146,7 @@ class Credential:
 
 
 @value_type(frozen=True, slots=True)
-class Daemon:
+class DaemonIdentity:
     """The daemon that sealed the execution."""
 
     version: str
@@ -164,10 +164,10 @@ class Result:
     output_sha256: str | None
     execution_id: str
     tenant: str
-    caller: Caller
+    caller: CallerIdentity
     tool: str
     tool_version: str
-    target: Target
+    target: TargetRef
     state: Sealed
     result_class: ResultClass
     code: str
@@ -180,10 +180,10 @@ class Result:
     idempotency: Idempotency | None
     approval: ApprovalUse | None
     policy: Policy
-    verification: Verification | None
+    verification: VerificationResult | None
     output: Output | None
-    credential: Credential | None
-    daemon: Daemon
+    credential: CredentialUse | None
+    daemon: DaemonIdentity
 
     def __post_init__(self) -> None:
         _digests(self.action, self.output_sha256, self.contract_sha256)
@@ -206,7 +206,7 @@ class LedgerEvent:
 
 
 @value_type(frozen=True, slots=True)
-class Ledger:
+class LogIdentity:
     """The origin line of the receipt's log."""
 
     origin: str
@@ -224,7 +224,7 @@ class Receipt:
     approval: str | None
     execution_id: str
     state: Sealed
-    ledger: Ledger
+    ledger: LogIdentity
     events: tuple[LedgerEvent, ...]
     issued_at: dt.datetime
 
@@ -273,7 +273,7 @@ class Disposition:
 
     result: str
     execution_id: str
-    finding: Finding
+    finding: LaterFinding
     result_class: ResultClass
     source: str
     evidence_sha256: str | None

@@ -98,7 +98,7 @@ def test_optional_members_are_absent_not_null() -> None:
         idempotency=None,
         verification=None,
         credential=None,
-        caller=statements.Caller("local:agent"),
+        caller=statements.CallerIdentity("local:agent"),
     )
     document = _document(bare)
     assert set(document["predicate"]) == set(RESULT.split()) - {
