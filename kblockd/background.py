@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from kblockd.ending import Ending
+from kblockd.ending import Shutdown
 
 _log = logging.getLogger(__name__)
 _TASKS: set[asyncio.Task[Any]] = set()  # asyncio itself holds only weak references
@@ -22,7 +22,7 @@ def spawn(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return task
 
 
-def spawn_endless(work: Coroutine[Any, Any, None], ending: Ending) -> asyncio.Task[Any]:
+def spawn_endless(work: Coroutine[Any, Any, None], ending: Shutdown) -> asyncio.Task[Any]:
     """A task that only ``cancel`` may end. If it fails, the daemon ends: nobody awaits the task, so a dead heartbeat or
     health report would otherwise go unnoticed, and the next start has all of them again."""
 

@@ -26,7 +26,7 @@ from kblockd.config import Account, Configuration, ConfigurationError, load
 from kblockd.credentials import keys_passphrase
 from kblockd.decision_point import Watch, open_engine
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
-from kblockd.ending import EXIT_FAILED, Ending, cancel_remaining, run_alone
+from kblockd.ending import EXIT_FAILED, Shutdown, cancel_remaining, run_alone
 from kblockd.evidence.errors import KeysRefused
 from kblockd.evidence.keyring import KeyRing
 from kblockd.execution import refusals
@@ -81,7 +81,7 @@ class Daemon:
     supervisor: Supervisor
     policy: Watch
     standing: StandingFile
-    ending: Ending
+    ending: Shutdown
 
 
 def run(config: Path) -> int:
@@ -150,7 +150,7 @@ async def open_daemon(configuration: Configuration) -> AsyncIterator[Daemon]:
 
 async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemon:
     """In the order of the start; a failure closes everything opened before it."""
-    clock, ending = SystemClock(elapsed=since_boot), Ending()
+    clock, ending = SystemClock(elapsed=since_boot), Shutdown()
     ids = RandomIds(lambda: int(clock.now().timestamp() * 1000))
     tracing = open_traces(configuration, ids)
     stack.push_async_callback(tracing.aclose)  # after the ledger is closed: an unreachable collector must not delay it
@@ -188,7 +188,7 @@ async def _open_ledger(
     clock: SystemClock,
     keys: KeyRing,
     failpoints: Failpoints,
-    ending: Ending,
+    ending: Shutdown,
 ) -> tuple[RocksStore, Activation]:
     """Opens the store and records the start and the configuration in force."""
     store = await open_store(configuration.data_dir, failpoints, ending)
@@ -325,7 +325,7 @@ def _listeners(configuration: Configuration) -> list[Listener]:
     return listeners
 
 
-async def _report_health(engine: PolicyEngine, rpc: RpcServer, ending: Ending) -> None:
+async def _report_health(engine: PolicyEngine, rpc: RpcServer, ending: Shutdown) -> None:
     """SERVING while a policy is in force and the store has neither failed nor become distrusted."""
     while True:
         await rpc.set_serving(engine.status().ready and not (ending.failed or ending.distrusted))

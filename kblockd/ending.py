@@ -15,7 +15,7 @@ LEFT_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Ending:
+class Shutdown:
     """Why and when the daemon ends; ``failed`` is empty for an orderly stop."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.failpoints import Failpoints
 from kblockd.domain.fold import fold
 from kblockd.domain.records import read
-from kblockd.ending import Ending
+from kblockd.ending import Shutdown
 from kblockd.ledger import start
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.verify import verify
@@ -21,7 +21,7 @@ from kblockd.store.rocks import RocksStore
 _log = logging.getLogger(__name__)
 
 
-async def open_store(data_dir: Path, failpoints: Failpoints, ending: Ending) -> RocksStore:
+async def open_store(data_dir: Path, failpoints: Failpoints, ending: Shutdown) -> RocksStore:
     """Raises ``StoreRefused`` with the numbers and the next step."""
     return await RocksStore.open(
         data_dir,
@@ -39,7 +39,7 @@ async def last_record_time(store: RocksStore) -> dt.datetime | None:
     return parse_rfc3339(read(record.leaf).at) if record else None
 
 
-async def verify_after_unclean_stop(store: RocksStore, ending: Ending) -> None:
+async def verify_after_unclean_stop(store: RocksStore, ending: Shutdown) -> None:
     """Verifies the whole ledger against its rows and tree. A difference, or a ledger that cannot be verified, means
     NOT_SERVING and no further commits, so nothing is sent."""
     try:
@@ -56,6 +56,6 @@ async def verify_after_unclean_stop(store: RocksStore, ending: Ending) -> None:
         _distrust(store, ending, f"the ledger does not verify, {report.faults} differences: {report.differences[0]}")
 
 
-def _distrust(store: RocksStore, ending: Ending, reason: str) -> None:
+def _distrust(store: RocksStore, ending: Shutdown, reason: str) -> None:
     store.distrust(reason)
     ending.distrust(reason)

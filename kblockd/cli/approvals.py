@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from kblockd.cli import tables
-from kblockd.cli.connection import Connection, connected
+from kblockd.cli.connection import DaemonAddress, connected
 from kblockd.cli.exits import ERROR, guarded
 from kblockd.cli.output import emit, is_json, json_option, plain, show
 from kblockd.domain.outcome import ApprovalView
@@ -25,7 +25,7 @@ _STATES = ["pending", "approved", "denied", "expired", "revoked", "used", "void"
 @connected
 @guarded
 def approvals(
-    connection: Connection, approval_id: str | None, states: Sequence[str], limit: int, page_token: str
+    connection: DaemonAddress, approval_id: str | None, states: Sequence[str], limit: int, page_token: str
 ) -> None:
     """Lists approvals, newest first, or shows one as an approver must read it."""
     with connection.client() as client:
@@ -51,7 +51,7 @@ def approvals(
 @json_option
 @connected
 @guarded
-def approve(connection: Connection, /, approval_id: str, **options: str) -> None:
+def approve(connection: DaemonAddress, /, approval_id: str, **options: str) -> None:
     """Shows what would be approved, asks, and approves exactly that."""
     _decide(connection, approval_id, "approve", options)
 
@@ -65,7 +65,7 @@ def approve(connection: Connection, /, approval_id: str, **options: str) -> None
 @json_option
 @connected
 @guarded
-def deny(connection: Connection, /, approval_id: str, **options: str) -> None:
+def deny(connection: DaemonAddress, /, approval_id: str, **options: str) -> None:
     """Shows what would be denied, asks, and denies exactly that. A denial is final."""
     _decide(connection, approval_id, "deny", options)
 
@@ -76,7 +76,7 @@ def deny(connection: Connection, /, approval_id: str, **options: str) -> None:
 @json_option
 @connected
 @guarded
-def revoke(connection: Connection, approval_id: str, reason: str) -> None:
+def revoke(connection: DaemonAddress, approval_id: str, reason: str) -> None:
     """Takes an approval back before it is used, without asking: its action cannot run any more."""
     with connection.client() as client:
         revoked = client.revoke(approval_id, reason)
@@ -86,7 +86,7 @@ def revoke(connection: Connection, approval_id: str, reason: str) -> None:
         click.echo(plain(f"{revoked.approval_id} is revoked; {revoked.execution_id} cannot run any more"))
 
 
-def _decide(connection: Connection, approval_id: str, verdict: str, options: dict[str, str]) -> None:
+def _decide(connection: DaemonAddress, approval_id: str, verdict: str, options: dict[str, str]) -> None:
     action, shown = options["action_sha256"], options["presented_sha256"]
     given = bool(action and shown)
     if options["yes"] and not given:

@@ -11,7 +11,7 @@ from typing import IO, Any
 import click
 
 from kblockd.cli import tables, timeline
-from kblockd.cli.connection import Connection, connected
+from kblockd.cli.connection import DaemonAddress, connected
 from kblockd.cli.exits import code_of, guarded, interrupted
 from kblockd.cli.options import Seconds
 from kblockd.cli.output import emit, emit_line, is_json, json_option, plain, show
@@ -44,7 +44,7 @@ _STATES = [str(state) for state in State]
 @json_option
 @connected
 @guarded
-def execute(connection: Connection, /, operation: str, environment: str, **options: Any) -> None:
+def execute(connection: DaemonAddress, /, operation: str, environment: str, **options: Any) -> None:
     """Asks for one action and waits for its end. Repeat it unchanged, with the same --key, to learn the truth."""
     if options["key"] is None:
         options["key"] = uuid.uuid4().hex
@@ -65,7 +65,7 @@ def execute(connection: Connection, /, operation: str, environment: str, **optio
 @json_option
 @connected
 @guarded
-def get(connection: Connection, execution_id: str, key: str) -> None:
+def get(connection: DaemonAddress, execution_id: str, key: str) -> None:
     """Shows one execution."""
     if bool(execution_id) == bool(key):
         raise click.UsageError("give EXECUTION_ID or --key, and not both")
@@ -85,7 +85,7 @@ def get(connection: Connection, execution_id: str, key: str) -> None:
 @json_option
 @connected
 @guarded
-def list_(connection: Connection, states: Sequence[str], limit: int, page_token: str) -> None:
+def list_(connection: DaemonAddress, states: Sequence[str], limit: int, page_token: str) -> None:
     """Lists executions, newest first."""
     with connection.client() as client:
         page = client.list(states, page_size=limit, page_token=page_token)
@@ -103,7 +103,7 @@ def list_(connection: Connection, states: Sequence[str], limit: int, page_token:
 @json_option
 @connected
 @guarded
-def watch(connection: Connection, execution_id: str, after: int) -> None:
+def watch(connection: DaemonAddress, execution_id: str, after: int) -> None:
     """Prints each durable record of an execution until it is closed."""
     with connection.client() as client:
         for event in client.watch(execution_id, after):
@@ -118,7 +118,7 @@ def watch(connection: Connection, execution_id: str, after: int) -> None:
 @json_option
 @connected
 @guarded
-def timeline_(connection: Connection, execution_id: str) -> None:
+def timeline_(connection: DaemonAddress, execution_id: str) -> None:
     """Shows the stages of an execution with their durations."""
     with connection.client() as client:
         story = client.get(execution_id=execution_id)
@@ -135,7 +135,7 @@ def timeline_(connection: Connection, execution_id: str) -> None:
 @json_option
 @connected
 @guarded
-def resolve(connection: Connection, execution_id: str, finding: str, reason: str) -> None:
+def resolve(connection: DaemonAddress, execution_id: str, finding: str, reason: str) -> None:
     """Closes a held execution by what an operator found."""
     with connection.client() as client:
         answer = client.resolve(execution_id, Finding(finding), reason)

@@ -11,7 +11,7 @@ from typing import IO, NoReturn
 import click
 from rich.table import Table
 
-from kblockd.cli.connection import Connection, connected
+from kblockd.cli.connection import DaemonAddress, connected
 from kblockd.cli.exits import ERROR, OK, UNFINISHED, WITHOUT_EFFECT, code_of, guarded, say
 from kblockd.cli.output import cell, emit, is_json, json_option, plain, show
 from kblockd.client import Answer
@@ -36,7 +36,7 @@ def ledger() -> None:
 @json_option
 @connected
 @guarded
-def read(connection: Connection, execution_id: str, from_index: int, limit: int) -> None:
+def read(connection: DaemonAddress, execution_id: str, from_index: int, limit: int) -> None:
     """Shows records from an index on, or of one execution."""
     with connection.client() as client:
         page = client.read_ledger(from_index, limit, execution_id)
@@ -58,7 +58,7 @@ def read(connection: Connection, execution_id: str, from_index: int, limit: int)
 @json_option
 @connected
 @guarded
-def checkpoint(connection: Connection) -> None:
+def checkpoint(connection: DaemonAddress) -> None:
     """Prints the newest signed tree head: keep it, and nothing before it can be rewritten unseen."""
     with connection.client() as client:
         note = client.checkpoint()
@@ -72,7 +72,7 @@ def checkpoint(connection: Connection) -> None:
 @json_option
 @connected
 @guarded
-def proof(connection: Connection, index: int | None, old_size: int | None, new_size: int | None) -> None:
+def proof(connection: DaemonAddress, index: int | None, old_size: int | None, new_size: int | None) -> None:
     """Prints the proof that record INDEX is in the ledger, or that the ledger only grew since --old-size."""
     if (index is None) == (old_size is None):
         raise click.UsageError("give INDEX or --old-size, and not both")
@@ -99,7 +99,7 @@ def receipt() -> None:
 @json_option
 @connected
 @guarded
-def get(connection: Connection, execution_id: str, out: Path | None) -> None:
+def get(connection: DaemonAddress, execution_id: str, out: Path | None) -> None:
     """Prints the receipt of a closed execution, or writes RESULT, receipt and proof as files."""
     result, signed, tlog_proof = _from_daemon(connection, execution_id)
     if out is not None:
@@ -136,7 +136,7 @@ def verify(
     if (execution_id is None) == (folder is None):
         raise click.UsageError("give EXECUTION_ID or --dir, and not both")
     result, signed, tlog_proof = (
-        _from_folder(folder) if folder else _from_daemon(context.find_object(Connection), str(execution_id))
+        _from_folder(folder) if folder else _from_daemon(context.find_object(DaemonAddress), str(execution_id))
     )
     verdict = verify_offline.verify(
         result=result,
@@ -154,7 +154,7 @@ def verify(
     sys.exit(_EXITS[verdict.verdict])
 
 
-def _from_daemon(connection: Connection | None, execution_id: str) -> tuple[bytes, bytes, bytes]:
+def _from_daemon(connection: DaemonAddress | None, execution_id: str) -> tuple[bytes, bytes, bytes]:
     """From the execution itself, so that reading the ledger need not be permitted."""
     if connection is None:
         raise click.UsageError("no connection")

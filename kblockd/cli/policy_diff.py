@@ -25,7 +25,7 @@ from kblockd.policy.diff import Change, Compared, Tally, diff
 from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.verdicts import Verdict
-from kblockd.store.database import View, look
+from kblockd.store.database import StoreView, look
 from kblockd.store.protocol import StoreRefused, StoreUnreadable
 from kblockd.system import RandomIds, SystemClock
 
@@ -75,7 +75,7 @@ def diff_(old: str, new: Path, data_dir: Path | None, config: Path) -> None:
 
 
 @contextmanager
-def _open_view(store: Path) -> Iterator[View]:
+def _open_view(store: Path) -> Iterator[StoreView]:
     """Retries, because a running daemon may remove a file while the view is being opened; an open view is stable."""
     with ExitStack() as stack:
         for remaining in reversed(range(LOOKS)):
@@ -95,7 +95,7 @@ def _open_view(store: Path) -> Iterator[View]:
             ) from None
 
 
-async def _diff(settings: PolicySettings, bundles: list[Bundle | None], view: View) -> _Differences:
+async def _diff(settings: PolicySettings, bundles: list[Bundle | None], view: StoreView) -> _Differences:
     old, new = bundles
     assert new is not None  # noqa: S101  # only OLD may be "recorded"
     differences = _Differences({"old": old.revision if old else RECORDED, "new": new.revision})

@@ -7,13 +7,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from kblockd.client.calls import Call
 from kblockd.domain.canonical import reparse
-from kblockd.domain.outcome import ApprovalView, CallStatus, Outcome, StageEvent
+from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, StageEvent
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Outcome):
+class Answer(CallOutcome):
     """An outcome, and the call that it answers (None if it was looked up). ``output_omitted``: larger than 4 MiB."""
 
     call: Call | None = None
@@ -119,7 +119,7 @@ class SignedReceipt:
     tlog_proof: str
 
 
-def answer(outcome: Outcome, call: Call | None, *, output_omitted: bool = False) -> Answer:
+def answer(outcome: CallOutcome, call: Call | None, *, output_omitted: bool = False) -> Answer:
     """The typed answer."""
-    values = {field.name: getattr(outcome, field.name) for field in fields(Outcome)}
+    values = {field.name: getattr(outcome, field.name) for field in fields(CallOutcome)}
     return KINDS[outcome.status](**values, call=call, output_omitted=output_omitted)

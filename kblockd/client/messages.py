@@ -13,7 +13,7 @@ from kblockd.client.answers import Answer, answer
 from kblockd.client.calls import Call
 from kblockd.domain.canonical import canonical
 from kblockd.domain.envelope import Envelope
-from kblockd.domain.outcome import ApprovalView, CallStatus, Outcome, StageEvent
+from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, StageEvent
 
 _CANCELLATION: Final = {
     "": types_pb2.CANCELLATION_BEHAVIOR_UNSPECIFIED,
@@ -92,7 +92,7 @@ def read_outcome(message: types_pb2.Outcome, call: Call | None) -> Answer:
     """The typed answer; raises ValueError for an unknown status of a newer daemon."""
     if message.status not in _STATUSES:
         raise ValueError(f"{message.execution_id}: this client does not know status {message.status}; update it")
-    outcome = Outcome(
+    outcome = CallOutcome(
         execution_id=message.execution_id,
         status=_STATUSES[message.status],
         state=message.state,

@@ -6,7 +6,7 @@ scratch database. It finds changed, missing and surplus rows, counters included,
 
 ``check_rows`` is the short form for the start: a row is folded again from the records that it lists alone.
 
-Both read a ``View`` and block: run them in a process of their own (or a thread), over a stopped store, or over
+Both read a ``StoreView`` and block: run them in a process of their own (or a thread), over a stopped store, or over
 ``RocksStore.frozen`` of a running one.
 """
 
@@ -22,7 +22,7 @@ import orjson
 
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store import schema
-from kblockd.store.database import View
+from kblockd.store.database import StoreView
 from kblockd.store.protocol import Append, Fold, Key, Row, StoreRefused, StoreUnreadable
 from kblockd.store.scratch import CACHED_ROWS, Scratch
 
@@ -68,7 +68,7 @@ class Report:
 
 
 def verify(
-    view: View,
+    view: StoreView,
     fold: Fold,
     *,
     heads: Mapping[int, bytes],
@@ -86,7 +86,7 @@ def verify(
 
 
 def refold(
-    view: View,
+    view: StoreView,
     fold: Fold,
     scratch: Scratch,
     *,
@@ -111,7 +111,7 @@ def refold(
 
 
 def _walk(
-    view: View, fold: Fold, scratch: Scratch, report: Report, heads: Mapping[int, bytes], progress: Progress | None
+    view: StoreView, fold: Fold, scratch: Scratch, report: Report, heads: Mapping[int, bytes], progress: Progress | None
 ) -> bool:
     """False when a record is not there: then there is nothing that the rows could be compared with."""
     tree = MerkleTree()
@@ -137,7 +137,7 @@ def _walk(
     return True
 
 
-def _leaf(view: View, index: int, report: Report) -> Append | None:
+def _leaf(view: StoreView, index: int, report: Report) -> Append | None:
     try:
         record = view.leaf(index)
     except (StoreUnreadable, ValueError):
@@ -148,7 +148,7 @@ def _leaf(view: View, index: int, report: Report) -> Append | None:
     return record
 
 
-def _compare_nodes(view: View, nodes: Iterable[tuple[Key, bytes]], report: Report) -> None:
+def _compare_nodes(view: StoreView, nodes: Iterable[tuple[Key, bytes]], report: Report) -> None:
     for key, value in nodes:
         report.nodes += 1
         where = f"tree node at level {key[1]}, index {key[2]}"
@@ -159,7 +159,7 @@ def _compare_nodes(view: View, nodes: Iterable[tuple[Key, bytes]], report: Repor
             report.add(where, "cannot be read")
 
 
-def _count_nodes(view: View, report: Report) -> None:
+def _count_nodes(view: StoreView, report: Report) -> None:
     try:
         surplus = sum(1 for _ in view.encoded(("node",))) - report.nodes
     except StoreUnreadable:
@@ -177,7 +177,7 @@ def _compare_root(tree: MerkleTree, heads: Mapping[int, bytes], report: Report) 
         )
 
 
-def _compare_rows(view: View, scratch: Scratch, report: Report, unmade: Collection[str]) -> None:
+def _compare_rows(view: StoreView, scratch: Scratch, report: Report, unmade: Collection[str]) -> None:
     tables = scratch.tables()
     try:
         tables |= set(view.tables())
@@ -233,7 +233,7 @@ def _differing(row: Row, expected: Row) -> str:
     return f"differs from the fold in {', '.join(fields)}" if fields else ""
 
 
-def check_rows(view: View, fold: Fold, rows: Iterable[tuple[Key, int, Row]]) -> list[Difference]:
+def check_rows(view: StoreView, fold: Fold, rows: Iterable[tuple[Key, int, Row]]) -> list[Difference]:
     """Folds each row from nothing over the records that it lists, and compares; rows without ``records`` (counters)
     are the full verification's."""
     found = []
@@ -243,7 +243,7 @@ def check_rows(view: View, fold: Fold, rows: Iterable[tuple[Key, int, Row]]) -> 
     return found
 
 
-def _fault_of(view: View, fold: Fold, key: Key, version: int, row: Row) -> str:
+def _fault_of(view: StoreView, fold: Fold, key: Key, version: int, row: Row) -> str:
     indexes = row["records"]
     if not _ascending(indexes) or indexes[-1] != version:
         return f"written by record {version}, but that is not the last record that it lists"

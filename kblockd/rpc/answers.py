@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from kblockd._proto.kblock.v1 import approval_service_pb2, execution_service_pb2, ledger_service_pb2, types_pb2
-from kblockd.domain.outcome import ApprovalView, CallStatus, Outcome, StageEvent
+from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, StageEvent
 
 MAX_ANSWER: Final = 4 << 20
 LEAVES_BUDGET: Final = 3 << 20  # bytes of leaves in one answer; the remainder is for framing
@@ -29,7 +29,7 @@ _STATUSES: Final = {
 }
 
 
-def outcome(value: Outcome) -> types_pb2.Outcome:
+def outcome(value: CallOutcome) -> types_pb2.Outcome:
     """The complete outcome for its caller."""
     message = listed(value)
     message.output_json = value.output_json
@@ -39,7 +39,7 @@ def outcome(value: Outcome) -> types_pb2.Outcome:
     return message
 
 
-def listed(value: Outcome) -> types_pb2.Outcome:
+def listed(value: CallOutcome) -> types_pb2.Outcome:
     """Without output and evidence, to keep pages small."""
     return types_pb2.Outcome(
         execution_id=value.execution_id,

@@ -126,7 +126,7 @@ def refusing(path: Path) -> Iterator[None]:
         ) from error
 
 
-class View:
+class StoreView:
     """Blocking reads over a database, for opening, verification and commands that run without a daemon.
 
     Every method raises ``StoreUnreadable`` when the files cannot be read.
@@ -197,7 +197,7 @@ class View:
 
 
 @contextmanager
-def look(path: Path, *, salvage: bool = False) -> Iterator[View]:
+def look(path: Path, *, salvage: bool = False) -> Iterator[StoreView]:
     """A read-only view of the moment it is opened; raises ``StoreRefused`` when it cannot be opened.
 
     Not for use beside a writing daemon, whose compactions remove files while they are being opened: open a backup.
@@ -210,7 +210,7 @@ def look(path: Path, *, salvage: bool = False) -> Iterator[View]:
             chosen = options(salvage=salvage, cache_mib=_LOOK_CACHE_MIB)
             database = _opened(folder, chosen, AccessType.read_only(False))
         try:
-            yield View(database)
+            yield StoreView(database)
         finally:
             database.close()
 

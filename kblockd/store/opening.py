@@ -23,7 +23,7 @@ from typing import Final
 from rocksdict import Checkpoint, Rdict, WriteBatch
 
 from kblockd.store import schema
-from kblockd.store.database import View, look, open_writable, refusing, unsynced
+from kblockd.store.database import StoreView, look, open_writable, refusing, unsynced
 from kblockd.store.head import Head, HeadFile, read_head, sync_folder
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.protocol import Key, StoreRefused
@@ -69,7 +69,7 @@ class OpenDirectory:
 
 
 async def opened_directory(
-    data_dir: Path, *, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int
+    data_dir: Path, *, tree: Tree, inspect: Callable[[StoreView], None] | None, ballast_bytes: int
 ) -> OpenDirectory:
     """``open_directory`` in a thread. A thread cannot be stopped, so a cancelled caller waits for it and closes the
     directory, leaving it as clean as it was. Raises ``StoreRefused``."""
@@ -85,7 +85,7 @@ async def opened_directory(
 
 
 def open_directory(
-    data_dir: Path, *, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int
+    data_dir: Path, *, tree: Tree, inspect: Callable[[StoreView], None] | None, ballast_bytes: int
 ) -> OpenDirectory:
     """Blocking. Raises ``StoreRefused``."""
     try:
@@ -98,7 +98,7 @@ def open_directory(
 
 
 def _open_directory(
-    data_dir: Path, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int
+    data_dir: Path, tree: Tree, inspect: Callable[[StoreView], None] | None, ballast_bytes: int
 ) -> OpenDirectory:
     check_owner(data_dir)
     lock = DirectoryLock(data_dir)
@@ -178,7 +178,7 @@ def _initialise(data_dir: Path, tree: Tree) -> None:
 def check(
     data_dir: Path,
     tree: Tree,
-    inspect: Callable[[View], None] | None,
+    inspect: Callable[[StoreView], None] | None,
     formats: Collection[bytes] = frozenset({schema.FORMAT}),
 ) -> int:
     """Runs every check that needs no write; returns the number of records. Raises ``StoreRefused``."""
@@ -213,7 +213,7 @@ def _check_format(path: Path, marker: bytes | None, formats: Collection[bytes]) 
     )
 
 
-def compare_with_head(path: Path, view: View, size: int, head: Head) -> None:
+def compare_with_head(path: Path, view: StoreView, size: int, head: Head) -> None:
     """Raises ``StoreRefused`` for a store behind its head (records are lost) or more than one batch ahead (the head is
     older). Only valid while nobody writes.
     """
@@ -230,7 +230,7 @@ def compare_with_head(path: Path, view: View, size: int, head: Head) -> None:
         )
 
 
-def _compare_roots(path: Path, view: View, size: int, head: Head, tree: Tree) -> None:
+def _compare_roots(path: Path, view: StoreView, size: int, head: Head, tree: Tree) -> None:
     root = tree.root_at(head.size, view.raw)
     if root != head.root:
         raise StoreRefused(
@@ -240,7 +240,7 @@ def _compare_roots(path: Path, view: View, size: int, head: Head, tree: Tree) ->
     tree.restore(size, view.raw)
 
 
-def _compare_hashes(path: Path, view: View, size: int, tree: Tree) -> None:
+def _compare_hashes(path: Path, view: StoreView, size: int, tree: Tree) -> None:
     """In several threads, so that decompression and disk waits overlap with hashing."""
     tail = max(0, size - CHECKED_TAIL)
     checked = [*range(0, tail, CHECKED_EVERY), *range(tail, size)]
@@ -250,7 +250,7 @@ def _compare_hashes(path: Path, view: View, size: int, tree: Tree) -> None:
             raise StoreRefused(f"{path}: record {index} of {size} {fault}. {_RESTORE}")
 
 
-def _first_fault(view: View, tree: Tree, indexes: list[int]) -> tuple[int, str] | None:
+def _first_fault(view: StoreView, tree: Tree, indexes: list[int]) -> tuple[int, str] | None:
     """The first bad record of these, with what is wrong; holds no records afterwards, so large ones do not pile up."""
     leaves = view.together([schema.leaf_key(index) for index in indexes])
     keys: list[Key] = [("node", 0, index) for index in indexes]
@@ -269,7 +269,7 @@ def _open_for_writing(data_dir: Path, lock: DirectoryLock, tree: Tree, size: int
     with refusing(path):
         database = open_writable(path)
     try:
-        opened_size = View(database).size()
+        opened_size = StoreView(database).size()
         if opened_size != size:
             raise StoreRefused(f"{path} had {size} records when checked and {opened_size} when opened. {_RESTORE}")
         head_file = HeadFile.open(data_dir / "head")

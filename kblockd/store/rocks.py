@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
 from kblockd.store import opening, schema
 from kblockd.store.committer import Committer, Group
-from kblockd.store.database import View, look
+from kblockd.store.database import StoreView, look
 from kblockd.store.head import Head, read_head
 from kblockd.store.pending import Overlay, Staged, payload_key
 from kblockd.store.protocol import (
@@ -106,7 +106,7 @@ class RocksStore:
         tree: Tree,
         failpoints: Failpoints | None = None,
         on_failure: Callable[[str], None] | None = None,
-        inspect: Callable[[View], None] | None = None,
+        inspect: Callable[[StoreView], None] | None = None,
         ballast_bytes: int = opening.BALLAST_BYTES,
     ) -> RocksStore:
         """Takes the lock, checks the store read-only, compares it with its head, then opens it for writing.
@@ -303,7 +303,7 @@ class RocksStore:
             raise copied[0]
 
     @asynccontextmanager
-    async def frozen(self) -> AsyncIterator[tuple[View, Head]]:
+    async def frozen(self) -> AsyncIterator[tuple[StoreView, Head]]:
         """A blocking view of one instant and its head beside the running store, for a verification in a thread.
 
         A hard-linked backup in the data directory, deleted at the end (after a kill, by the next open). Raises what

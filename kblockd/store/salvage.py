@@ -14,12 +14,12 @@ from pathlib import Path
 
 from rocksdict import Rdict
 
-from kblockd.store.database import View, look, options
+from kblockd.store.database import StoreView, look, options
 from kblockd.store.protocol import StoreRefused, StoreUnreadable
 
 
 @contextlib.contextmanager
-def salvage(store: Path, scratch_dir: Path | None = None) -> Iterator[tuple[View, str]]:
+def salvage(store: Path, scratch_dir: Path | None = None) -> Iterator[tuple[StoreView, str]]:
     """(view, how it was made). Raises ``StoreRefused`` when nothing can be read, OSError.
 
     First opens the store with all integrity checks off. If it still does not open (its manifest is gone), rebuilds a
@@ -40,7 +40,7 @@ def salvage(store: Path, scratch_dir: Path | None = None) -> Iterator[tuple[View
 
 
 @contextlib.contextmanager
-def _rebuilt(store: Path, scratch_dir: Path | None, refused: Exception) -> Iterator[View]:
+def _rebuilt(store: Path, scratch_dir: Path | None, refused: Exception) -> Iterator[StoreView]:
     folder = Path(tempfile.mkdtemp(prefix="kblockd-export-", dir=scratch_dir))
     try:
         copy = folder / "store"

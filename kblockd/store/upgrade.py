@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from rocksdict import Rdict, WriteBatch
 
 from kblockd.store import schema
-from kblockd.store.database import View, look, open_writable, refusing, unsynced
+from kblockd.store.database import StoreView, look, open_writable, refusing, unsynced
 from kblockd.store.head import HeadFile
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.opening import check, check_owner
@@ -25,7 +25,7 @@ from kblockd.store.tree import Tree
 _ROWS_A_BATCH: Final = 10_000
 Item = TypeVar("Item")
 
-Refold = Callable[[View, Scratch], None]
+Refold = Callable[[StoreView, Scratch], None]
 """Folds all records into the scratch database; raises ``StoreRefused`` when the store's rows differ."""
 
 
@@ -73,7 +73,7 @@ def _write(database: Rdict, data_dir: Path, size: int, tree: Tree, scratch: Scra
 
 def _stale(database: Rdict, scratch: Scratch, table: str) -> Iterator[bytes]:
     """Rows from an interrupted upgrade that the records no longer produce."""
-    for key, _ in View(database).encoded((table,)):
+    for key, _ in StoreView(database).encoded((table,)):
         if scratch.read(schema.decode_key(key)) is None:
             yield key
 

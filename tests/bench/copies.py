@@ -19,7 +19,7 @@ from typing import Final
 from kblockd.domain.fold import fold
 from kblockd.domain.rows import execution
 from kblockd.ledger.merkle import MerkleTree
-from kblockd.store.database import View, look
+from kblockd.store.database import StoreView, look
 from kblockd.store.protocol import Append, Payload, Ticket
 from kblockd.store.rocks import RocksStore
 from kblockd.store.schema import decode_key
@@ -104,7 +104,7 @@ def only_in_one(tokens: Sequence[set[bytes]]) -> list[list[bytes]]:
     return [sorted(token for token in found if seen[token] == 1) for found in tokens]
 
 
-def _story(view: View, id_: str) -> tuple[list[Append], list[Payload]]:
+def _story(view: StoreView, id_: str) -> tuple[list[Append], list[Payload]]:
     indexes: set[int] = set()
     for key in (execution(id_), ("receipt", id_)):
         found = view.get(key)

@@ -7,14 +7,14 @@ from typing import Any, Protocol
 
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import KblockError
-from kblockd.domain.outcome import ApprovalView, Finding, Outcome, Revocation, StageEvent
+from kblockd.domain.outcome import ApprovalView, CallOutcome, Finding, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.policy.engine import Decision, PolicyStatus
 from kblockd.policy.explain import Explanation
 from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 
-Outcomes = list[Outcome]
+Outcomes = list[CallOutcome]
 Events = list[StageEvent]
 Views = list[ApprovalView]
 
@@ -22,13 +22,13 @@ Views = list[ApprovalView]
 class ExecutionsApi(Protocol):
     """``kblockd.execution.service.ExecutionsApi``; every method raises ``KblockError``."""
 
-    async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> Outcome:
+    async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> CallOutcome:
         """Cancelling it only stops the waiting."""
         ...
 
     async def get(
         self, view: View, principal: Principal, *, execution_id: str = "", caller_key: str = ""
-    ) -> tuple[Outcome, Events]:
+    ) -> tuple[CallOutcome, Events]:
         """By either the id or the caller key."""
         ...
 
@@ -42,7 +42,7 @@ class ExecutionsApi(Protocol):
 
     async def resolve(
         self, principal: Principal, view: View, execution_id: str, finding: Finding, reason: str
-    ) -> Outcome:
+    ) -> CallOutcome:
         """Closes a held execution."""
         ...
 

@@ -10,15 +10,15 @@ import pytest
 from kblockd._proto.kblock.v1 import approval_service_pb2, execution_service_pb2, types_pb2
 from kblockd.client import messages
 from kblockd.client.answers import KINDS
-from kblockd.domain.outcome import CallStatus, Outcome
+from kblockd.domain.outcome import CallOutcome, CallStatus
 from kblockd.rpc import answers
 from tests.unit.rpc.fakes import APPROVAL, COMPLETED, EVENTS
 
 FULL = replace(COMPLETED, phase="verifying", code="C", outcome_unknown=True, no_receipt_reason="later")
 
 
-def plain(answer: Outcome) -> Outcome:
-    return Outcome(**{field.name: getattr(answer, field.name) for field in dataclasses.fields(Outcome)})
+def plain(answer: CallOutcome) -> CallOutcome:
+    return CallOutcome(**{field.name: getattr(answer, field.name) for field in dataclasses.fields(CallOutcome)})
 
 
 def test_every_outcome_field_survives_both_ways() -> None:
