@@ -164,7 +164,7 @@ def test_one_kind_is_never_read_as_another(world: World) -> None:
         ("resultClass", "", "a result has a class"),
         ("startedAt", "2026-11-29T12:00:00Z", "/startedAt"),
         ("startedAt", "2026-11-29T12:00:00.123456+00:00", "/startedAt"),
-        ("startedAt", "2026-11-29T12:00:00.1Z", "possible"),
+        ("startedAt", "2026-11-29T12:00:00.1Z", "valid value"),
         ("contractSha256", "abc", "64 lowercase"),
         ("tenant", None, "/tenant: must be text"),
         ("caller", "x", "/caller: must be an object"),

@@ -41,7 +41,7 @@ def test_every_number_of_a_status_is_used() -> None:
 
 
 def test_a_status_of_a_newer_daemon_is_refused_by_the_client() -> None:
-    with pytest.raises(ValueError, match="not known"):
+    with pytest.raises(ValueError, match="does not know status 99"):
         messages.read_outcome(types_pb2.Outcome(status=99), None)
 
 
