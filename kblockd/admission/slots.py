@@ -25,12 +25,12 @@ class Slots:
     def __init__(self, total: int | None, share: int) -> None:
         self._total = total
         self._share = share
-        self._taken: Counter[str] = Counter()
+        self._used: Counter[str] = Counter()
         self._count = 0
         self._waiting: OrderedDict[str, _Waiters] = OrderedDict()
 
     @property
-    def taken(self) -> int:
+    def in_use(self) -> int:
         """Slots in use."""
         return self._count
 
@@ -74,19 +74,19 @@ class Slots:
         self.release()
 
     def _has_room(self, who: str) -> bool:
-        return self._taken[who] < self._share and (self._total is None or self._count < self._total)
+        return self._used[who] < self._share and (self._total is None or self._count < self._total)
 
     def _take(self, who: str) -> None:
-        self._taken[who] += 1
+        self._used[who] += 1
         self._count += 1
 
     def _give_back(self, who: str) -> None:
-        if not self._taken[who]:
+        if not self._used[who]:
             raise AssertionError(f"{who!r} has no slot to release")
-        self._taken[who] -= 1
+        self._used[who] -= 1
         self._count -= 1
-        if not self._taken[who]:
-            del self._taken[who]
+        if not self._used[who]:
+            del self._used[who]
         self._pass_on()
 
     def _pass_on(self) -> None:

@@ -27,16 +27,16 @@ _STATES = [str(state) for state in State]
 @click.command()
 @click.argument("operation")
 @click.option("--environment", "-e", required=True, help="Selects the contract, together with OPERATION.")
-@click.option("--target", "-t", required=True, help="Id of what the action is done to.")
+@click.option("--target", "-t", required=True, help="Id of the action's target.")
 @click.option("--target-type", default="", help="Pin: kind of the target.")
 @click.option("--target-version", default="", help="Pin: version of the target.")
 @click.option(
     "--args", "-a", "arguments", type=click.File("rb"), help="File with the arguments, a JSON object; - is stdin."
 )
 @click.option("--args-json", "-j", help="The arguments as text.")
-@click.option("--key", help="Caller key. Absent: a new one is made and printed first; give it to repeat the call.")
+@click.option("--key", help="Caller key. Default: a new one, printed first; give it to repeat the call.")
 @click.option("--wait", type=Seconds(0, 86_400), help="Seconds to wait for the end; 0 does not wait.")
-@click.option("--approval-wait", type=Seconds(0), help="Seconds to wait for an approval, then go on.")
+@click.option("--approval-wait", type=Seconds(0), help="Seconds to wait for an approval before continuing.")
 @click.option("--approval-id", default="", help="Pin: the approval.")
 @click.option("--policy-revision", default="", help="Pin: the policy's revision.")
 @click.option("--request-timeout", type=Seconds(0, min_open=True), help="Bound: seconds of the exchange.")
@@ -45,7 +45,7 @@ _STATES = [str(state) for state in State]
 @connected
 @guarded
 def execute(connection: DaemonAddress, /, operation: str, environment: str, **options: Any) -> None:
-    """Asks for one action and waits for its end. Repeat it unchanged, with the same --key, to learn the truth."""
+    """Requests one action and waits for its end. If in doubt, repeat it unchanged with the same --key."""
     if options["key"] is None:
         options["key"] = uuid.uuid4().hex
         click.echo(f"key {options['key']}", err=True)  # before the call, so that an interrupted call can be resumed
@@ -56,7 +56,8 @@ def execute(connection: DaemonAddress, /, operation: str, environment: str, **op
             if not is_json():
                 click.echo(f"waiting for approval {plain(answer.approval_id)}", err=True)
             answer = client.wait_for_approval(answer, options["approval_wait"])
-    _finish(answer)
+    _print(answer)
+    sys.exit(code_of(answer))
 
 
 @click.command()
@@ -131,18 +132,14 @@ def timeline_(connection: DaemonAddress, execution_id: str) -> None:
 @click.command()
 @click.argument("execution_id")
 @click.option("--finding", required=True, type=click.Choice([str(finding) for finding in Finding]))
-@click.option("--reason", required=True, help="How it was found; kept with the execution.")
+@click.option("--reason", required=True, help="How you know; stored with the execution.")
 @json_option
 @connected
 @guarded
 def resolve(connection: DaemonAddress, execution_id: str, finding: str, reason: str) -> None:
-    """Closes a held execution by what an operator found."""
+    """Closes a held execution with an operator's finding."""
     with connection.client() as client:
-        answer = client.resolve(execution_id, Finding(finding), reason)
-    if is_json():
-        emit(answer)
-    else:
-        show(tables.outcome(answer))
+        _print(client.resolve(execution_id, Finding(finding), reason))
 
 
 @contextlib.contextmanager
@@ -178,9 +175,8 @@ def _arguments(file: IO[bytes] | None, text: str | None) -> Any:
         raise click.UsageError(f"{'--args' if file is not None else '--args-json'}: {error}") from None
 
 
-def _finish(answer: Answer) -> None:
+def _print(answer: Answer) -> None:
     if is_json():
         emit(answer)
     else:
         show(tables.outcome(answer))
-    sys.exit(code_of(answer))

@@ -56,11 +56,11 @@ class _Differences:
 @json_option
 @guarded
 def diff_(old: str, new: Path, data_dir: Path | None, config: Path) -> None:
-    """Replays the decisions on record by the bundles OLD and NEW (folders or .tar.gz), and lists each that would
-    change. OLD may be the word "recorded": what was decided then.
+    """Replays the recorded decisions with the bundles OLD and NEW (folders or .tar.gz), and lists each that would
+    change. OLD may be the word "recorded": the original decisions.
 
-    Only reads, beside a running daemon too. Exits with 0 when every decision was replayed and stays, 6 when any would
-    change, 3 when none does but some could not be replayed (their inputs were erased, or never kept).
+    Only reads, also beside a running daemon. Exits with 0 if all decisions were replayed and stay the same, 6 if any
+    would change, 3 if none changes but some could not be replayed (their inputs were erased, or never stored).
     """
     configuration = load(config, check_pins=False)
     policy = configuration.policy

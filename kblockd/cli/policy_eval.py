@@ -32,8 +32,8 @@ SHORT: Final[Mapping[str, str]] = {entrypoint.split("/")[1]: entrypoint for entr
 def eval_(choice: Choice, entrypoint: str, document: IO[bytes]) -> None:
     """Asks the configured bundle, or the folder or .tar.gz at PATH, as the daemon would ask it; nothing is executed.
 
-    The answer comes from a throw-away process: a running daemon is neither needed nor disturbed. Exits with 1 when
-    there is no decision, which the daemon takes for a denial.
+    The answer comes from a temporary process: a running daemon is neither needed nor disturbed. Exits with 1 without a
+    decision, which the daemon treats as a denial.
     """
     given = _read(document)
     settings = choice.settings()

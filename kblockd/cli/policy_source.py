@@ -39,7 +39,10 @@ class Choice:
 
         Raises ``ConfigurationError``, or ``click.UsageError`` for an engine that is not available.
         """
-        return self._with_engine(load(self.config, check_pins=False).policy if self._configured() else self._plain())
+        if self._configured():
+            return self._with_engine(load(self.config, check_pins=False).policy)
+        trust = Trust({}, "", Unsigned.ANYTHING)
+        return self._with_engine(PolicySettings(None, self.path or Path(), trust, _SECONDS, 1, _MEMORY_MIB))
 
     def read(self, settings: PolicySettings) -> Bundle:
         """The bundle, verified by the settings; raises ``PolicyRefused``."""
@@ -52,10 +55,6 @@ class Choice:
     def _configured(self) -> bool:
         source = click.get_current_context().get_parameter_source("config")
         return self.path is None or source is not ParameterSource.DEFAULT or self.config.exists()
-
-    def _plain(self) -> PolicySettings:
-        trust = Trust({}, "", Unsigned.ANYTHING)
-        return PolicySettings(None, self.path or Path(), trust, _SECONDS, 1, _MEMORY_MIB)
 
     def _with_engine(self, settings: PolicySettings) -> PolicySettings:
         if self.engine == "embedded":

@@ -34,11 +34,10 @@ _GOOD: Final = ("activated", "unchanged")
 @click.option("--timeout", type=Seconds(0), default=60.0, show_default=True, help="Seconds to wait.")
 @guarded
 def reload(config: Path, timeout: float) -> None:
-    """Sends SIGHUP to the daemon of this configuration and waits for what comes of it.
+    """Sends SIGHUP to the daemon of this configuration and waits for the result.
 
-    Says which revision is in force afterwards; a bundle that is refused changes nothing, and the reason is named.
-    Exits with 0 when the bundle that stands there is in force, 1 when it is not, 3 when the daemon has not answered in
-    time.
+    Says which revision is in force afterwards; a refused bundle changes nothing, and the reason is named. Exits with 0
+    if the configured bundle is in force, 1 if it is not, 3 if the daemon has not answered in time.
     """
     data_dir = load(config, check_pins=False).data_dir
     before = _listening(data_dir)
@@ -59,13 +58,13 @@ def reload(config: Path, timeout: float) -> None:
     sys.exit(OK if standing.attempt.outcome in _GOOD else ERROR)
 
 
-@click.command(short_help="What is in force, and what stands in the configured bundle.")
+@click.command(short_help="Compares the configured bundle with the revision in force.")
 @config_option
 @json_option
 @guarded
 def status(config: Path) -> None:
-    """Compares the configured bundle with the revision in force, and says who brought that into force and when, and
-    what was refused last. Needs no running daemon. Exit 1: they differ, or the bundle would be refused."""
+    """Compares the configured bundle with the revision in force, and says when and by whom that was activated and what
+    was refused last. Needs no running daemon. Exit 1: they differ, or the bundle would be refused."""
     configuration = load(config, check_pins=False)
     pid = holder(configuration.data_dir)
     standing = _of_this_daemon(read(configuration.data_dir), pid, configuration.data_dir)

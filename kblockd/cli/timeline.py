@@ -100,7 +100,7 @@ def _texts(step: TimelineStep, start: dt.datetime | None) -> tuple[Text, ...]:
         return (Text(""), stage, duration, Text(""), Text(""), Text(""))
     code = cell(event.code, "bold")
     return (
-        Text(_offset(event.at, start)),
+        Text("" if start is None else f"+{(event.at - start).total_seconds():.3f} s"),
         stage,
         duration,
         cell(event.record_type),
@@ -150,7 +150,3 @@ def bar(microseconds: int, longest: int, width: int = WIDTH) -> Text:
 def _stage(number: int, name: str) -> Text:
     known = name or (NAMES[number] if number < len(NAMES) else "")
     return cell(f"{number:02d} {known}")
-
-
-def _offset(at: dt.datetime, start: dt.datetime | None) -> str:
-    return f"+{(at - start).total_seconds():.3f} s" if start is not None else ""

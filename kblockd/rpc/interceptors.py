@@ -207,7 +207,7 @@ class Calls:
     ) -> tuple[Caller, Message]:
         data = await self._read(held, context)
         await self.admission.turn_of(len(data))
-        trace = self.tracing.begin(_metadata(context))
+        trace = self.tracing.begin([(key, value) for key, value in context.invocation_metadata() or ()])
         self.tracing.admit(trace, self.principal.id)
         try:
             with trace.stage(0, "authenticate"):
@@ -286,10 +286,6 @@ def _parse(request_type: type[Message], data: bytes) -> Message:
         raise InvalidArgument.field("request", f"is not a valid {request_type.DESCRIPTOR.full_name}") from None
     refuse_unknown(request)
     return request
-
-
-def _metadata(context: Context) -> list[tuple[str, str | bytes]]:
-    return [(key, value) for key, value in context.invocation_metadata() or ()]
 
 
 def _current() -> asyncio.Task[Any]:

@@ -62,7 +62,8 @@ class OpenDirectory:
                 raise
         else:
             if clean:
-                _mark_clean(self.data_dir, self.head_file.head)
+                marker = f"{self.head_file.head.sequence}\n"
+                (self.data_dir / "clean").write_text(marker, encoding="ascii")
         finally:
             self.head_file.close()
             self.lock.release()
@@ -281,10 +282,6 @@ def _open_for_writing(data_dir: Path, lock: DirectoryLock, tree: Tree, size: int
         database.close()
         raise
     return OpenDirectory(data_dir, lock, database, head_file, created, clean)
-
-
-def _mark_clean(data_dir: Path, head: Head) -> None:
-    (data_dir / "clean").write_text(f"{head.sequence}\n", encoding="ascii")
 
 
 def _was_clean(data_dir: Path, head: Head) -> bool:

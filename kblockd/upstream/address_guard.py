@@ -153,7 +153,8 @@ class AddressGuard:
 
     def _checked(self, host: str, answer: str) -> Address:
         address = normalised(answer)
-        if (platform := _platform(address)) and not any(_is_alone(address, network) for network in self._allow):
+        alone = any(network.num_addresses == 1 and address in network for network in self._allow)
+        if (platform := _platform(address)) and not alone:
             wanted = f"it belongs to the platform ({platform}) unless allow_addresses of the upstream names it alone"
             raise AddressRefused(f"{host} resolves to {address}: {wanted}")
         if self._allow:
@@ -214,7 +215,3 @@ def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     if any(address in network for network in _NAT64):
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.sixtofour
-
-
-def _is_alone(address: Address, network: Network) -> bool:
-    return network.num_addresses == 1 and address in network

@@ -109,7 +109,8 @@ class HttpAdapter:
         try:
             return await self._answer(exchange, request, call.numbers)
         except httpx2.HTTPError as error:
-            return _failed(exchange, error)
+            sent = Sent.NOT_SENT if exchange.bytes_written == 0 else Sent.LOST
+            return Outcome(sent, code=exchange.tampered or _code(error), detail=f"{type(error).__name__}: {error}")
         finally:
             await exchange.close()
 
@@ -135,11 +136,6 @@ class HttpAdapter:
             return canonical.parse(answer.body, max_bytes=len(answer.body))
         except canonical.NotCanonical as error:
             raise AdapterFault("DEFINITION_NOT_CANONICAL", f"{document.path}: {error}") from None
-
-
-def _failed(exchange: Exchange, error: httpx2.HTTPError) -> Outcome:
-    sent = Sent.NOT_SENT if exchange.bytes_written == 0 else Sent.LOST
-    return Outcome(sent, code=exchange.tampered or _code(error), detail=f"{type(error).__name__}: {error}")
 
 
 def _code(error: Exception) -> str:
