@@ -11,7 +11,7 @@ from kblockd.config import clocks, crosscheck, groups, opa, ownership, sources, 
 from kblockd.config.configuration import Configuration, Listener, Loopback, PolicySettings, TelemetrySettings
 from kblockd.config.fault import ConfigurationError, ConfigurationFault
 from kblockd.config.groups import Account
-from kblockd.config.model import DaemonFile, LimitsSection
+from kblockd.config.model import DaemonFile
 from kblockd.config.sources import SettingsModel, Source, beside
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
@@ -112,7 +112,10 @@ def _configuration(
         listeners=_listeners(file, model, account),
         insecure_loopback=Loopback(loopback.address, loopback.principal) if loopback else None,
         clocks=Clocks(**model.clocks.model_dump()),
-        limits=_limits(model.limits),
+        limits=Limits(
+            **model.limits.model_dump(exclude={"per_principal"}),
+            per_principal=Shares(**model.limits.per_principal.model_dump()),
+        ),
         telemetry=TelemetrySettings(telemetry.otlp, telemetry.sample_ratio, frozenset(telemetry.trust_parent_sampling)),
         unpinned_tools=model.development.unpinned_tools,
         failpoints=model.development.failpoints,
@@ -144,11 +147,6 @@ def _listeners(file: Path, model: DaemonFile, account: Account) -> tuple[Listene
         Listener(beside(file, listener.unix), int(listener.mode, 8), listener.principal, gids.get(position))
         for position, listener in enumerate(model.listeners)
     )
-
-
-def _limits(section: LimitsSection) -> Limits:
-    shares = Shares(**section.per_principal.model_dump())
-    return Limits(**section.model_dump(exclude={"per_principal"}), per_principal=shares)
 
 
 def _warnings(model: DaemonFile, upstreams: dict[str, UpstreamConfig]) -> Iterator[str]:

@@ -112,6 +112,7 @@ def envelope(message: types_pb2.Envelope, *, max_arguments: int = canonical.MAX_
 
 
 def _envelope(message: types_pb2.Envelope, faults: Faults) -> Envelope:
+    pin = message.binding
     return Envelope(
         schema_version=message.schema_version,
         environment=message.environment,
@@ -125,7 +126,7 @@ def _envelope(message: types_pb2.Envelope, faults: Faults) -> Envelope:
         tenant=message.tenant,
         organization=message.organization,
         arguments_sha256=message.arguments_sha256,
-        binding=_binding(message.binding),
+        binding=BindingPin(pin.upstream, pin.server_version, pin.tool, pin.definition_sha256),
         policy_revision=message.policy_revision,
         approval_id=message.approval_id,
         approval_expires_at=_moment(message, "approval_expires_at", faults),
@@ -272,18 +273,14 @@ def _bounded(message: Message, at: str) -> Iterator[tuple[str, int]]:
 
 
 def _unknown_fields(message: Message, at: str) -> Iterator[tuple[str, int]]:
-    for number in _unknown_numbers(message):
-        yield at, number
+    unknown = UnknownFieldSet(message)
+    for position in range(len(unknown)):
+        yield at, unknown[position].field_number
     for descriptor, value in message.ListFields():
         if descriptor.type != FieldDescriptor.TYPE_MESSAGE:
             continue
         for member in value if descriptor.is_repeated else [value]:
             yield from _unknown_fields(member, f"{at}.{descriptor.name}")
-
-
-def _unknown_numbers(message: Message) -> list[int]:
-    fields = UnknownFieldSet(message)
-    return [fields[position].field_number for position in range(len(fields))]
 
 
 def _known(field: str, number: int, known: Mapping[Any, _T]) -> _T:
@@ -331,10 +328,6 @@ def _cancellation(message: types_pb2.Envelope, faults: Faults) -> str:
         faults.add("envelope.cancellation", f"{message.cancellation} is not a value of CancellationBehavior")
         return ""
     return _CANCELLATION[message.cancellation]
-
-
-def _binding(message: types_pb2.ToolBinding) -> BindingPin:
-    return BindingPin(message.upstream, message.server_version, message.tool, message.definition_sha256)
 
 
 def _budget(message: types_pb2.Envelope) -> BudgetBound | None:

@@ -44,7 +44,9 @@ class Stream:
         try:
             return await self._followed(response)
         finally:
-            await self._stop_declining()
+            for task in self._declining:
+                task.cancel()
+            await asyncio.gather(*self._declining, return_exceptions=True)
 
     async def _followed(self, response: httpx2.Response) -> RpcAnswer:
         try:
@@ -76,9 +78,17 @@ class Stream:
         return None
 
     async def _resumed(self) -> RpcAnswer | None:
-        """Resumes by GET after the server's pause, as long as a request can still leave."""
+        """Resumes by GET after the server's pause, as long as a request can still leave.
+
+        Only a handshake server's stream, and only if it sent an event id that a header can carry.
+        """
         failures = 0
-        while self._resumable() and failures < MAX_FAILURES and self._pause < self._wire.left():
+        while (
+            self._handshake
+            and repeatable(self._last_event)
+            and failures < MAX_FAILURES
+            and self._pause < self._wire.left()
+        ):
             await asyncio.sleep(self._pause)
             try:
                 answer = await self._resume()
@@ -89,10 +99,6 @@ class Stream:
                 return answer
             failures = 0
         return None
-
-    def _resumable(self) -> bool:
-        """Whether a handshake server has sent an event id that a header can carry."""
-        return self._handshake and repeatable(self._last_event)
 
     async def _resume(self) -> RpcAnswer | None:
         response = await self._wire.resume({"last-event-id": self._last_event})
@@ -111,8 +117,3 @@ class Stream:
     async def _notify(self, message: Mapping[str, Any]) -> None:
         with contextlib.suppress(Broken):
             await self._wire.notify(message)
-
-    async def _stop_declining(self) -> None:
-        for task in self._declining:
-            task.cancel()
-        await asyncio.gather(*self._declining, return_exceptions=True)
