@@ -25,7 +25,7 @@ from kblockd.policy.diff import Change, Compared, Tally, diff
 from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.verdicts import Verdict
-from kblockd.store.database import StoreView, look
+from kblockd.store.database import StoreView, open_view
 from kblockd.store.protocol import StoreRefused, StoreUnreadable
 from kblockd.system import RandomIds, SystemClock
 
@@ -65,7 +65,7 @@ def diff_(old: str, new: Path, data_dir: Path | None, config: Path) -> None:
     configuration = load(config, check_pins=False)
     policy = configuration.policy
     bundles = [None if old == RECORDED else decision_point.draft(policy, Path(old)), decision_point.draft(policy, new)]
-    with _open_view((data_dir or configuration.data_dir) / "store") as view:
+    with _stable_view((data_dir or configuration.data_dir) / "store") as view:
         differences = asyncio.run(_diff(configuration.policy, bundles, view))
     _print(differences)
     decisions = differences.tally.decisions
@@ -75,12 +75,12 @@ def diff_(old: str, new: Path, data_dir: Path | None, config: Path) -> None:
 
 
 @contextmanager
-def _open_view(store: Path) -> Iterator[StoreView]:
+def _stable_view(store: Path) -> Iterator[StoreView]:
     """Retries, because a running daemon may remove a file while the view is being opened; an open view is stable."""
     with ExitStack() as stack:
         for remaining in reversed(range(LOOKS)):
             try:
-                view = stack.enter_context(look(store))
+                view = stack.enter_context(open_view(store))
                 break
             except StoreRefused:
                 if remaining == 0 or not store.is_dir():

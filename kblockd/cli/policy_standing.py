@@ -20,7 +20,7 @@ from kblockd.config import Configuration, load
 from kblockd.domain import rows
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.standing import Attempt, Standing, read
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from kblockd.store.lock import holder, holder_token
 
 _POLL_SECONDS: Final = 0.05
@@ -123,7 +123,7 @@ def _active(configuration: Configuration, standing: Standing | None) -> dict[str
     store = configuration.data_dir / "store"
     if not store.exists():
         return {}
-    with look(store) as view:
+    with open_view(store) as view:
         row = view.get(rows.policy())
     return dict(row[1]) if row else {}
 

@@ -19,7 +19,7 @@ from kblockd.evidence.effect_secret import EFFECT_FILE, ROLE
 from kblockd.evidence.errors import KeysRefused
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.upgrade import ADDED_TABLES, refolding
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from kblockd.store.head import read_head
 from kblockd.store.upgrade import upgrade
 
@@ -55,7 +55,7 @@ def upgrade_(scratch: Path | None, config: Path) -> None:
 def _effect_secret(data_dir: Path) -> bool:
     """Creates the secret if the ledger never had one; raises ``KeysRefused`` if it is lost."""
     if not (data_dir / "keys" / EFFECT_FILE).exists():
-        with look(data_dir / "store") as view:
+        with open_view(data_dir / "store") as view:
             known = view.get(rows.active_key(ROLE))
         if known is not None:
             raise KeysRefused(

@@ -16,7 +16,7 @@ from typing import Final
 
 from kblockd.domain.fold import fold
 from kblockd.ledger.verify import Progress, Report, verify
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from kblockd.store.head import read_head
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.opening import compare_with_head
@@ -87,13 +87,13 @@ def _verify_beside_daemon(
 def _verify(data_dir: Path, heads: dict[int, bytes], progress: Progress | None) -> Report:
     # Reads the head first: beside a running daemon the store may be ahead of it, never behind.
     head = read_head(data_dir / "head")
-    with look(data_dir / "store") as view:
+    with open_view(data_dir / "store") as view:
         return verify(view, fold, heads={**heads, head.size: head.root}, progress=progress)
 
 
 def _compare(data_dir: Path, report: Report) -> None:
     """Adds faults that would refuse a start although every record is valid: an older head, a lost deletion."""
-    with look(data_dir / "store") as view:
+    with open_view(data_dir / "store") as view:
         try:
             compare_with_head(data_dir / "store", view, report.size, read_head(data_dir / "head"))
         except (StoreRefused, StoreUnreadable) as refused:

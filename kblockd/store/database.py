@@ -29,7 +29,7 @@ from kblockd.store import schema
 from kblockd.store.protocol import Append, Key, Row, StoreRefused, StoreUnreadable
 
 _MIB: Final = 1 << 20
-_LOOK_CACHE_MIB: Final = 4  # a read-only pass rarely reads the same block twice
+_VIEW_CACHE_MIB: Final = 4  # a read-only pass rarely reads the same block twice
 _LEAF_PREFIX: Final = schema.encode_key(("leaf",))
 _AFTER_PREFIX: Final = b"\xff"  # above every tag of a part
 
@@ -197,7 +197,7 @@ class StoreView:
 
 
 @contextmanager
-def look(path: Path, *, salvage: bool = False) -> Iterator[StoreView]:
+def open_view(path: Path, *, salvage: bool = False) -> Iterator[StoreView]:
     """A read-only view of the moment it is opened; raises ``StoreRefused`` when it cannot be opened.
 
     Not for use beside a writing daemon, whose compactions remove files while they are being opened: open a backup.
@@ -207,7 +207,7 @@ def look(path: Path, *, salvage: bool = False) -> Iterator[StoreView]:
         raise StoreRefused(f"{path} is missing. Next step: restore store/ and head together from a backup.")
     with _writable(path) as folder:
         with refusing(path):
-            chosen = options(salvage=salvage, cache_mib=_LOOK_CACHE_MIB)
+            chosen = options(salvage=salvage, cache_mib=_VIEW_CACHE_MIB)
             database = _opened(folder, chosen, AccessType.read_only(False))
         try:
             yield StoreView(database)

@@ -23,7 +23,7 @@ from typing import Final
 from rocksdict import Checkpoint, Rdict, WriteBatch
 
 from kblockd.store import schema
-from kblockd.store.database import StoreView, look, open_writable, refusing, unsynced
+from kblockd.store.database import StoreView, open_view, open_writable, refusing, unsynced
 from kblockd.store.head import Head, HeadFile, read_head, sync_folder
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.protocol import Key, StoreRefused
@@ -185,7 +185,7 @@ def check(
     """Runs every check that needs no write; returns the number of records. Raises ``StoreRefused``."""
     head = read_head(data_dir / "head")
     path = data_dir / "store"
-    with refusing(path), look(path) as view:
+    with refusing(path), open_view(path) as view:
         _check_format(path, view.raw(schema.FORMAT_KEY), formats)
         size = view.size()
         compare_with_head(path, view, size, head)

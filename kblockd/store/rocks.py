@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
 from kblockd.store import opening, schema
 from kblockd.store.committer import Committer, Group
-from kblockd.store.database import StoreView, look
+from kblockd.store.database import StoreView, open_view
 from kblockd.store.head import Head, read_head
 from kblockd.store.pending import Overlay, Staged, payload_key
 from kblockd.store.protocol import (
@@ -312,7 +312,7 @@ class RocksStore:
         copy = self._opened.data_dir / f"{opening.FROZEN}{self.incarnation}-{next(self._numbers)}"
         try:
             await self.backup(str(copy))
-            with look(copy / "store") as view:
+            with open_view(copy / "store") as view:
                 yield view, read_head(copy / "head")
         finally:
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rocksdict import Rdict
 
-from kblockd.store.database import StoreView, look, options
+from kblockd.store.database import StoreView, open_view, options
 from kblockd.store.protocol import StoreRefused, StoreUnreadable
 
 
@@ -29,7 +29,7 @@ def salvage(store: Path, scratch_dir: Path | None = None) -> Iterator[tuple[Stor
         raise StoreRefused(f"{store} is missing: there is nothing to read.")
     with contextlib.ExitStack() as stack:
         try:
-            view = stack.enter_context(look(store, salvage=True))
+            view = stack.enter_context(open_view(store, salvage=True))
             view.size()
             how = "the store as it is"
         except (StoreRefused, StoreUnreadable) as refused:
@@ -50,7 +50,7 @@ def _rebuilt(store: Path, scratch_dir: Path | None, refused: Exception) -> Itera
             Rdict.repair(str(copy), options(salvage=True))
         except Exception as error:
             raise StoreRefused(f"nothing in {store} can be read: {refused}; rebuilding failed: {error}") from error
-        with look(copy, salvage=True) as view:
+        with open_view(copy, salvage=True) as view:
             yield view
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from rocksdict import Rdict, WriteBatch
 
 from kblockd.store import schema
-from kblockd.store.database import StoreView, look, open_writable, refusing, unsynced
+from kblockd.store.database import StoreView, open_view, open_writable, refusing, unsynced
 from kblockd.store.head import HeadFile
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.opening import check, check_owner
@@ -38,12 +38,12 @@ def upgrade(data_dir: Path, *, tree: Tree, refold: Refold, tables: Collection[st
     path = data_dir / "store"
     lock = DirectoryLock(data_dir)
     try:
-        with refusing(path), look(path) as view:
+        with refusing(path), open_view(path) as view:
             if view.raw(schema.FORMAT_KEY) == schema.FORMAT:
                 return 0
         size = check(data_dir, tree, None, schema.OLDER_FORMATS)
         with Scratch(scratch_dir) as scratch:
-            with refusing(path), look(path) as view:
+            with refusing(path), open_view(path) as view:
                 refold(view, scratch)
             with refusing(path):
                 database = open_writable(path)

@@ -100,7 +100,7 @@ class AddressGuard:
         self._resolve = resolve
         self._clock = clock
         self._literals: dict[str, tuple[str, ...]] = {}  # a literal address always resolves to itself
-        self._looking: dict[tuple[str, int], asyncio.Task[Sequence[str]]] = {}
+        self._lookups: dict[tuple[str, int], asyncio.Task[Sequence[str]]] = {}
 
     async def check(self, host: str, port: int, deadline: float) -> tuple[str, ...]:
         """The addresses that may be connected to, before ``deadline`` (monotonic seconds).
@@ -140,16 +140,16 @@ class AddressGuard:
     async def _resolved(self, host: str, port: int) -> Sequence[str]:
         """Waiters for the same name share one look-up: a silent name server costs one thread, not one per call."""
         name = (host, port)
-        if (looking := self._looking.get(name)) is None:
-            looking = self._looking[name] = asyncio.get_running_loop().create_task(self._look(name))
-            looking.add_done_callback(_nobody_waited)
-        return await asyncio.shield(looking)
+        if (lookup := self._lookups.get(name)) is None:
+            lookup = self._lookups[name] = asyncio.get_running_loop().create_task(self._look_up(name))
+            lookup.add_done_callback(_retrieve)
+        return await asyncio.shield(lookup)
 
-    async def _look(self, name: tuple[str, int]) -> Sequence[str]:
+    async def _look_up(self, name: tuple[str, int]) -> Sequence[str]:
         try:
             return await self._resolve(*name)
         finally:
-            del self._looking[name]
+            del self._lookups[name]
 
     def _checked(self, host: str, answer: str) -> Address:
         address = normalised(answer)
@@ -174,10 +174,10 @@ class AddressGuard:
         return left
 
 
-def _nobody_waited(looking: asyncio.Task[Sequence[str]]) -> None:
+def _retrieve(lookup: asyncio.Task[Sequence[str]]) -> None:
     """Retrieves the exception, so that asyncio does not report it once every waiter has gone."""
-    if not looking.cancelled():
-        looking.exception()
+    if not lookup.cancelled():
+        lookup.exception()
 
 
 def normalised(answer: str) -> Address:
