@@ -1,10 +1,10 @@
 """kblockd: the last control boundary in front of an effect.
 
-Layers, top to bottom; each imports only what stands below it (held by import-linter)::
+Layers, top to bottom; each imports only layers below it (enforced by import-linter)::
 
-    cli        commands for people and machines
-    daemon     composition root, the only place where concrete parts meet
-    client|rpc callers' library | services, conversion, identity; the only ones that speak gRPC
+    cli        commands for people and scripts
+    daemon     composition root, the only module that knows concrete parts
+    client|rpc callers' library | services, conversion, identity; the only packages that speak gRPC
     config     YAML to frozen models
     execution  the pipeline: one module a stage
     approvals  requests, decisions, what an approver is shown
@@ -13,6 +13,7 @@ Layers, top to bottom; each imports only what stands below it (held by import-li
     store      records, rows, commits; RocksDB behind a protocol
     domain     pure: types, tables, fold, digests; no I/O, no clock, no randomness
 
-Beside them: telemetry (spans), decision_point (which policy engine), inquiries (what ``PolicyService`` asks), ending,
-watchdog, allocator, and what production injects: system, credentials, failpoints.
+Beside them: telemetry (spans); the nouns of the composition root: decision_point and policy_watch (engine and its
+revisions), ledger_store, observability, background (tasks), inquiries (``PolicyService``), ending, watchdog, allocator;
+and the production implementations of injected parts: system, credentials, failpoints.
 """

@@ -1,8 +1,8 @@
-"""The C library's allocator, told what a daemon of some threads, large buffers and a full cache needs.
+"""Tunes the C library's allocator for a daemon with several threads, large buffers and a full cache.
 
-By itself glibc opens up to eight heaps a processor and, once a large piece was freed, puts pieces of that size into
-them, too. The store's buffers (pieces of 1 MiB) and its cache (of 4 KiB) then share heaps, whoever frees what, and what
-lies between is kept for good.
+By default glibc creates up to eight heaps per processor and, once a large block has been freed, allocates later blocks
+of that size from the heaps too. The store's buffers (blocks of 1 MiB) and its cache (blocks of 4 KiB) then share heaps,
+and fragmentation keeps the memory from ever being returned.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-_TRIM_THRESHOLD: Final = -1  # the numbers of malloc.h; see mallopt(3)
+_TRIM_THRESHOLD: Final = -1  # parameter numbers from malloc.h; see mallopt(3)
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 _LARGE: Final = 512 << 10
@@ -19,9 +19,9 @@ _HEAPS: Final = 2
 
 
 def bound_heaps() -> bool:
-    """Large pieces are mapped and given back one by one; few heaps, of which the ends are given back.
+    """Makes glibc map and unmap large blocks individually, use few heaps, and trim them.
 
-    For this process, before its threads start. False where the C library has no such settings: that costs memory alone.
+    For this process, before its threads start. False where the C library lacks these settings, which only costs memory.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

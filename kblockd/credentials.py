@@ -1,6 +1,6 @@
-"""What systemd hands over at the start: ``$CREDENTIALS_DIRECTORY``, a folder in memory that only this service can read.
+"""Credentials from systemd: ``$CREDENTIALS_DIRECTORY`` names an in-memory folder that only this service can read.
 
-The variable names a folder; the secret is in a file there, never in the environment and never in an argument.
+The secret is in a file there, never in the environment and never in an argument.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ KEYS: Final = "kblockd-keys"
 
 
 def keys_passphrase(environment: Mapping[str, str]) -> bytes | None:
-    """The passphrase of the daemon's keys, None where no such credential was handed over.
+    """The passphrase of the daemon's keys, or None without such a credential.
 
-    A line end behind it is not part of it, as with ``kblockd keys init --passphrase-file``. Raises ``KeysRefused``.
+    A trailing line end is stripped, as by ``kblockd keys init --passphrase-file``. Raises ``KeysRefused``.
     """
     folder = environment.get("CREDENTIALS_DIRECTORY", "")
     if not folder:

@@ -1,6 +1,6 @@
-"""Which engine decides: from the settings to an engine, its check, and what keeps it up to date.
+"""The policy engine: from the settings to an engine, its checks, and a watch that keeps it up to date.
 
-The parts of OPA are imported where OPA is configured only: its HTTP client takes its time to import.
+OPA modules are imported only where OPA is configured, because its HTTP client is slow to import.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ POLL_SECONDS = 1.0
 
 
 class Activated(Protocol):
-    """What comes into force: a bundle, or the note that it passed. ``to_json`` is kept beside the record."""
+    """A revision that comes into force: a bundle, or for a remote OPA the note that it passed. ``to_json`` is stored
+    beside the record."""
 
     @property
     def revision(self) -> str: ...
@@ -54,30 +55,30 @@ class Activated(Protocol):
 
 
 class Watch(Protocol):
-    """Keeps an engine at the newest revision that may decide."""
+    """Keeps an engine at the newest permitted revision."""
 
     async def reload(self) -> bool:
-        """Now; True when the newest is in force afterwards."""
+        """Reloads now; True if the newest revision is in force afterwards."""
         ...
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until cancelled."""
         ...
 
 
 OnActivated = Callable[[Activated], Awaitable[None]]
 OnRefused = Callable[[PolicyRefused], Awaitable[None]]
-Watching = Callable[[OnActivated, OnActivated, OnRefused], Watch]
+NewWatch = Callable[[OnActivated, OnActivated, OnRefused], Watch]
 
 
-def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[PolicyEngine, Watching]:
-    """The engine, closed by whoever opens it, and how to watch over it. Starts nothing."""
+def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[PolicyEngine, NewWatch]:
+    """The engine, which the caller closes, and a function that creates its watch. Starts nothing."""
     if isinstance(settings.opa, RemoteOpa):
         return _remote(settings, settings.opa, clock, ids)
     opa = settings.opa
     engine = _supervised(settings, opa, clock, ids) if opa else _embedded(settings, clock, ids)
 
-    def watching(on_activated: OnActivated, on_in_force: OnActivated, on_refused: OnRefused) -> Watch:
+    def new_watch(on_activated: OnActivated, on_in_force: OnActivated, on_refused: OnRefused) -> Watch:
         return BundleWatch(
             engine,
             settings.bundle,
@@ -88,13 +89,13 @@ def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[Polic
             on_refused=on_refused,
         )
 
-    return engine, watching
+    return engine, new_watch
 
 
 def read(settings: PolicySettings, path: Path | None = None) -> Bundle:
-    """The configured bundle, or another one, verified as the daemon would; raises ``PolicyRefused``. Blocks.
+    """The configured bundle or the one at ``path``, verified as by the daemon; raises ``PolicyRefused``. Blocks.
 
-    Who may write it is asked of the configured one: the other stands wherever somebody works on it.
+    Write permissions are checked only for the configured bundle: another one may be an author's working copy.
     """
     writers = settings.writers if path is None else None
     bundle = path or settings.bundle
@@ -102,16 +103,16 @@ def read(settings: PolicySettings, path: Path | None = None) -> Bundle:
 
 
 def draft(settings: PolicySettings, path: Path) -> Bundle:
-    """What somebody works on, and never comes into force from here: it need not be signed yet. A signature that is
-    there must hold. Raises ``PolicyRefused``. Blocks."""
+    """An author's working copy, which never comes into force from here: it need not be signed, but a signature must be
+    valid. Raises ``PolicyRefused``. Blocks."""
     return read(replace(settings, trust=replace(settings.trust, unsigned=Unsigned.ANYTHING)), path)
 
 
 async def check(settings: PolicySettings, bundle: Bundle) -> Bundle:
-    """What ``bundle`` must pass before that engine may decide by it; raises ``PolicyRefused``.
+    """The checks that ``bundle`` must pass before the configured engine may use it; raises ``PolicyRefused``.
 
-    With an OPA binary at hand OPA checks it; for a remote OPA without one the embedded engine does, which takes less
-    of the language and gives OPA's answers for what it takes.
+    OPA checks it if a binary is configured. For a remote OPA without one the embedded engine does, which supports a
+    subset of the language with OPA's results.
     """
     opa = settings.opa
     if opa is None or opa.command is None:
@@ -133,10 +134,10 @@ async def explain(
     *,
     quoting: bool = False,
 ) -> Explanation:
-    """What that engine decides by ``bundle`` for an input, and which rules fired; raises ``PolicyRefused``.
+    """The configured engine's decision by ``bundle`` for an input, and which rules fired; raises ``PolicyRefused``.
 
-    In throw-away processes, so that neither the engine that decides nor its deadline is touched. ``quoting``: errors
-    may quote the input, for whoever gave it.
+    Runs in temporary processes, so that the deciding engine and its deadline are unaffected. ``quoting``: errors may
+    quote the input, because its author reads them.
     """
     opa = settings.opa
     if opa is None:
@@ -155,7 +156,7 @@ async def explain(
 
 
 async def run_tests(settings: PolicySettings, bundle: Bundle, only: str) -> Trials:
-    """The tests of ``bundle`` whose name matches ``only`` (RE2), by that engine; raises ``PolicyRefused``."""
+    """Runs the tests of ``bundle`` whose name matches ``only`` (RE2); raises ``PolicyRefused``."""
     opa = settings.opa
     if opa is None or opa.command is None:
         return await EmbeddedTester(_embedded_limits(settings)).test(bundle, only)
@@ -166,12 +167,12 @@ async def run_tests(settings: PolicySettings, bundle: Bundle, only: str) -> Tria
 
 
 async def review(settings: PolicySettings, bundle: Bundle) -> tuple[Finding, ...]:
-    """What to correct or to ask about in ``bundle``, beyond ``check``."""
+    """Findings about ``bundle`` for its authors, beyond ``check``."""
     return await reviewer.review(bundle, _embedded_limits(settings), server=settings.opa is not None)
 
 
 def note(settings: PolicySettings, bundle: Bundle, at: str) -> Path | None:
-    """Where it is noted that ``bundle`` passed at ``at`` (RFC 3339), for a remote OPA only; raises ``OSError``."""
+    """For a remote OPA, notes that ``bundle`` passed at ``at`` (RFC 3339) and returns the file; raises ``OSError``."""
     if not isinstance(settings.opa, RemoteOpa):
         return None
     from kblockd.policy.opa import revisions
@@ -209,13 +210,13 @@ def _supervised(settings: PolicySettings, opa: SupervisedOpa, clock: Clock, ids:
     return SupervisedEngine(opa.command, opa.run_dir, limits, clock, ids, _reader(settings, clock))
 
 
-def _remote(settings: PolicySettings, opa: RemoteOpa, clock: Clock, ids: Ids) -> tuple[PolicyEngine, Watching]:
+def _remote(settings: PolicySettings, opa: RemoteOpa, clock: Clock, ids: Ids) -> tuple[PolicyEngine, NewWatch]:
     from kblockd.policy.opa.remote import RemoteEngine
     from kblockd.policy.opa.watch import RemoteWatch
 
     engine = RemoteEngine(opa.access, settings.evaluate_timeout_seconds, clock, ids)
 
-    def watching(on_activated: OnActivated, on_in_force: OnActivated, on_refused: OnRefused) -> Watch:
+    def new_watch(on_activated: OnActivated, on_in_force: OnActivated, on_refused: OnRefused) -> Watch:
         return RemoteWatch(
             engine,
             opa.revisions,
@@ -227,4 +228,4 @@ def _remote(settings: PolicySettings, opa: RemoteOpa, clock: Clock, ids: Ids) ->
             writers=settings.writers,
         )
 
-    return engine, watching
+    return engine, new_watch

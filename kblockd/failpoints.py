@@ -1,9 +1,8 @@
 """Real failpoints, for ``development.failpoints: true`` only.
 
-``KBLOCKD_FAILPOINT=09.consume:before=kill@2;12.classify:after=error`` kills at the second time that stage 9 is
-reached and fails stage 12 once. Actions: kill (SIGKILL of this process), error (``FailpointError``, once), stall
-(never goes on). ``@n`` names the n-th time that the point is reached, whatever other rules it has; the first by
-default.
+``KBLOCKD_FAILPOINT=09.consume:before=kill@2;12.classify:after=error`` kills the process the second time it reaches
+stage 9 and fails stage 12 once. Actions: kill (SIGKILL of this process), error (``FailpointError``, once), stall
+(blocks for ever). ``@n`` selects the n-th time the point is reached, independently of other rules; default 1.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class _Rule:
 
 
 class EnvironmentFailpoints:
-    """Rules from the text of ``KBLOCKD_FAILPOINT``; raises ValueError naming the rule that does not parse."""
+    """Rules from ``KBLOCKD_FAILPOINT``; raises ValueError naming a rule that does not parse."""
 
     def __init__(self, text: str) -> None:
         self._rules = [self._parse(rule) for rule in text.split(";") if rule]
@@ -42,7 +41,7 @@ class EnvironmentFailpoints:
         return _Rule(match["point"], match["action"], int(match["nth"] or 1))
 
     async def reach(self, point: str) -> None:
-        """On the loop: a stall is a sleep without end, so that the rest of the daemon goes on."""
+        """On the loop: a stall awaits for ever, so the rest of the daemon keeps running."""
         if self._due(point) == "stall":
             await asyncio.Event().wait()
 

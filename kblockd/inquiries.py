@@ -1,4 +1,4 @@
-"""What ``PolicyService`` asks of the policy in force: answers that bind nobody, and where the policy came from."""
+"""``PolicyService``'s queries to the policy in force: non-binding answers, and the policy's origin."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from kblockd.policy.loading import LoadingEngine
 from kblockd.store.protocol import Row, Store
 
 EVALUATIONS: Final = 4
-"""At once: they are asked of what decides, and must not crowd it."""
+"""Concurrent evaluations: they run on the deciding engine and must not crowd out decisions."""
 EXPLANATIONS: Final = 2
-"""At once: each is a process of its own beside the one that decides."""
-OF_ONE: Final = 0.5
-"""The part of either that one principal may have."""
+"""Concurrent explanations: each runs in a process of its own."""
+PRINCIPAL_SHARE: Final = 0.5
+"""The fraction of either that one principal may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiries:
-    """Over the engine that decides; an explanation never touches it."""
+    """Queries over the deciding engine; explanations use processes of their own."""
 
     engine: PolicyEngine
     store: Store
     settings: PolicySettings
     clock: Clock
     ids: Ids
-    _evaluating: Slots = field(default_factory=lambda: Slots(EVALUATIONS, int(EVALUATIONS * OF_ONE)))
-    _explaining: Slots = field(default_factory=lambda: Slots(EXPLANATIONS, int(EXPLANATIONS * OF_ONE)))
+    _evaluating: Slots = field(default_factory=lambda: Slots(EVALUATIONS, int(EVALUATIONS * PRINCIPAL_SHARE)))
+    _explaining: Slots = field(default_factory=lambda: Slots(EXPLANATIONS, int(EXPLANATIONS * PRINCIPAL_SHARE)))
 
     def status(self) -> PolicyStatus:
         """Never blocks."""
         return self.engine.status()
 
     async def activation(self) -> tuple[int, Row] | None:
-        """The index and the row of the newest activation on record."""
+        """The index and row of the newest recorded activation."""
         return await self.store.get(rows.policy())
 
     async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
-        """Raises ``PolicyFailure``, or ``ResourceExhausted`` while too many are asked."""
-        with _place(self._evaluating):
+        """Raises ``PolicyFailure``, or ``ResourceExhausted`` at too many concurrent queries."""
+        with _slot(self._evaluating):
             return await self.engine.evaluate(entrypoint, document)
 
     async def explain(self, entrypoint: str, document: Mapping[str, Any]) -> Explanation:
-        """By the bundle in force. Raises ``PolicyFailure`` when there is none, ``FailedPrecondition`` where the engine
-        cannot tell, ``ResourceExhausted`` while too many run."""
+        """By the bundle in force. Raises ``PolicyFailure`` without one, ``FailedPrecondition`` if the engine cannot
+        explain, ``ResourceExhausted`` at too many concurrent queries."""
         if isinstance(self.engine, LoadingEngine) and self.engine.bundle is None:
             raise nothing_in_force(entrypoint, closed=False)
         if not isinstance(self.engine, LoadingEngine) or self.engine.bundle is None:
@@ -65,7 +65,7 @@ class Inquiries:
                 "a remote OPA does not tell which rules fired",
                 next_step="run `kblockd policy eval` on the bundle, or ask Evaluate",
             )
-        with _place(self._explaining):
+        with _slot(self._explaining):
             try:
                 return await decision_point.explain(
                     self.settings, self.engine.bundle, entrypoint, document, self.clock, self.ids
@@ -77,12 +77,12 @@ class Inquiries:
 
 
 @contextmanager
-def _place(places: Slots) -> Iterator[None]:
-    """Nobody queues here; raises ``ResourceExhausted``."""
-    if not places.try_acquire():
+def _slot(slots: Slots) -> Iterator[None]:
+    """Holds a slot without queueing; raises ``ResourceExhausted``."""
+    if not slots.try_acquire():
         raise ResourceExhausted(
             Reason.OVERLOAD,
-            "too many policy inquiries at once. Nothing was done for this one.",
+            "too many concurrent policy queries. Nothing was done for this one.",
             retryable=True,
             next_step="ask again",
             retry_after_seconds=1.0,
@@ -90,4 +90,4 @@ def _place(places: Slots) -> Iterator[None]:
     try:
         yield
     finally:
-        places.release()
+        slots.release()

@@ -1,4 +1,4 @@
-"""The real clock, the real randomness, the machine's boot: what production injects where tests bring their own."""
+"""The real clock, randomness and boot id, which production injects and tests replace."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kblockd.domain.clock import paired
 
-_DRAWN_BYTES = 1024
-_APART_SECONDS = 0.0001
+_POOL_BYTES = 1024
+_PAIRING_SECONDS = 0.0001
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -21,22 +21,21 @@ def _wall() -> dt.datetime:
 
 
 def since_boot() -> float:
-    """Seconds, the machine's sleep included; monotonic time, which on Linux stands still meanwhile, where there is no
-    such clock."""
+    """Seconds including the machine's sleep. Without such a clock monotonic time, which on Linux excludes it."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 
 
 class SystemClock:
-    """Wall clock at the start plus monotonic time, never below the time of the last record.
+    """Wall clock at the start plus elapsed time, never before the time of the last record.
 
-    A jump of the wall clock while the daemon runs moves nothing (LSE-04). A machine whose clock stands before the last
-    record consumes nothing until it has caught up, by waiting or by being corrected.
-    ``wall`` (aware UTC) and ``monotonic`` (seconds) are the machine's; ``elapsed`` (seconds) is what ``now`` counts,
-    ``since_boot`` in the daemon: what expires does so while the machine sleeps, too (APR-04).
+    A jump of the wall clock while the daemon runs has no effect (LSE-04). While the machine's clock is behind the last
+    record nothing is consumed, until it has caught up or been corrected. ``wall`` (aware UTC) and ``monotonic``
+    (seconds) are the machine's clocks; ``now`` advances with ``elapsed`` (seconds), which is ``since_boot`` in the
+    daemon, so that approvals also expire while the machine sleeps (APR-04).
 
-    A hypervisor that stops a machine together with its boot time leaves ``now`` behind by that long until the next
-    start: nothing here can tell it from a wall clock that was set forward. Restart the daemon after such a resume.
+    If a hypervisor pauses a machine including its boot time, ``now`` stays behind by the pause until the next start:
+    it looks just like a wall clock set forward. Restart the daemon after such a resume.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class SystemClock:
         self._started, self._wall = self._paired()
 
     def after(self, record: dt.datetime | None) -> None:
-        """Once the time of the last record is known: before anything is decided or recorded."""
+        """Sets the time of the last record; call it before anything is decided or recorded."""
         self._floor = record
 
     def now(self) -> dt.datetime:
@@ -67,7 +66,7 @@ class SystemClock:
     def behind(self) -> bool:
         """Whether the machine's clock has not yet reached the last record.
 
-        Until it has, and only until then, the wall clock is looked at again: somebody may have corrected it.
+        Only while it has not, the wall clock is read again, in case somebody has corrected it.
         """
         if self._floor is None or self._elapsed() >= self._floor:
             return False
@@ -82,22 +81,22 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def _paired(self) -> tuple[float, dt.datetime]:
-        return paired(self._read_elapsed, self._read_wall, _APART_SECONDS)
+        return paired(self._read_elapsed, self._read_wall, _PAIRING_SECONDS)
 
     def _elapsed(self) -> dt.datetime:
         return self._wall + dt.timedelta(seconds=self._read_elapsed() - self._started)
 
 
 class RandomIds:
-    """Identifiers from the operating system's randomness, drawn some at a time; no bit is used twice.
+    """Identifiers from the operating system's randomness, drawn in bulk; no bit is used twice.
 
-    Lists are in the order of identifiers: in the daemon ``milliseconds`` never go back, whatever the wall clock does.
-    Belongs to one thread of one process: a fork would go on with the same bits.
+    Lists are sorted by identifier, so in the daemon ``milliseconds`` never goes back, whatever the wall clock does. For
+    one thread of one process: a fork would reuse the same bits.
     """
 
     def __init__(self, milliseconds: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._milliseconds = milliseconds
-        self._drawn = b""
+        self._pool = b""
         self._used = 0
 
     def new(self, prefix: str) -> str:
@@ -110,14 +109,14 @@ class RandomIds:
         return self._bits(16).hex()
 
     def _bits(self, count: int) -> bytes:
-        if self._used + count > len(self._drawn):
-            self._drawn, self._used = os.urandom(_DRAWN_BYTES), 0
+        if self._used + count > len(self._pool):
+            self._pool, self._used = os.urandom(_POOL_BYTES), 0
         start, self._used = self._used, self._used + count
-        return self._drawn[start : self._used]
+        return self._pool[start : self._used]
 
 
 def boot_id() -> str:
-    """Changes at each boot of the machine; empty where the kernel has none, which then counts as one boot."""
+    """Changes at each boot of the machine; empty if the kernel has none, so that all boots count as one."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

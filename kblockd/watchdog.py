@@ -1,7 +1,7 @@
-"""A thread that sees what asyncio cannot: a loop that stalls (a plugin that blocks it) beyond the lease.
+"""A thread that ends the process when the event loop stalls longer than a lease, as when a plugin blocks it.
 
-Then nobody renews leases any more, and whatever wakes up later must not go on as if nothing had happened: the process
-ends, and the next start decides from disk (design section 4).
+A stalled loop renews no leases, and must not continue later as if nothing had happened: the next start decides from
+disk (design section 4).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _end_process() -> None:
 
 
 class Watchdog:
-    """Pings the loop each second; ends the process when no ping was answered for ``limit_seconds``."""
+    """Pings the loop every second and ends the process if no ping was answered for ``limit_seconds``."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, limit_seconds: float, end: Callable[[], None] = _end_process
@@ -35,7 +35,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begins to watch."""
+        """Starts watching."""
         self._answered = time.monotonic()
         self._thread.start()
 
@@ -53,7 +53,7 @@ class Watchdog:
             try:
                 self._loop.call_soon_threadsafe(self._answer)
             except RuntimeError:
-                return  # the loop is closed: nothing is left to watch
+                return  # the loop is closed
             stalled = time.monotonic() - self._answered
             if stalled > self._limit:
                 _log.critical("the event loop stalled for %.1f s, longer than a lease; ending the process", stalled)

@@ -1,8 +1,8 @@
-"""What one principal may take of the daemon, so that the others do not notice: the table of shares, and who is meant.
+"""Limits each principal's use of the daemon, so that one cannot slow down the others.
 
-Lives here: counting and waiting, without I/O. May not live here: what is counted. Whoever takes something asks
-``Admission`` (``shares``) for it, or waits for its turn in ``Slots``, or ``offload``s long work to the threads beside
-the loop.
+``Admission`` (``shares``) counts calls, bytes and records per principal, ``Slots`` is a fair semaphore, ``offload``
+moves long work to threads beside the loop, and ``who`` knows the current principal. No I/O here, and no knowledge of
+what is being counted.
 """
 
 from kblockd.admission.shares import Admission

@@ -1,8 +1,8 @@
-"""Work on long foreign input leaves the event loop, so that one caller's megabyte is not everybody's wait.
+"""Moves work on long foreign input off the event loop, so that one caller's megabyte does not delay everybody.
 
-Linear work is still tens of milliseconds for a megabyte. A thread shares the interpreter with the loop, which gets its
-turn every few milliseconds; what is not linear belongs into a process that can be killed, never in here.
-One principal has one of the threads at a time, so that its megabytes queue behind one another and not before others'.
+Even linear work takes tens of milliseconds per megabyte. A thread shares the interpreter with the loop, which still
+runs every few milliseconds. Non-linear work belongs in a process that can be killed, never here. One principal uses one
+thread at a time, so that its input queues behind its own and not ahead of others'.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from kblockd.admission.slots import Slots
 T = TypeVar("T")
 
 INLINE_BYTES: Final = 16 << 10
-"""What is no longer than this is worked on at once: a thread would cost more than it saves."""
+"""Input up to this size is processed inline: a thread would cost more than it saves."""
 
 THREADS: Final = 2
 _THREADS: Final = ThreadPoolExecutor(THREADS, thread_name_prefix="foreign-input")
 _TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Slots]] = WeakKeyDictionary()
-_A_VALUE: Final = 8  # bytes of JSON, about
+_VALUE_BYTES: Final = 8  # rough size of one JSON value
 
 
 async def offload(size: int, work: Callable[..., T], *arguments: Any) -> T:
-    """What ``work`` returns or raises; in a thread if ``size`` bytes are more than ``INLINE_BYTES``.
+    """Returns or raises as ``work`` does, which runs in a thread if ``size`` exceeds ``INLINE_BYTES``.
 
-    ``work`` must be a pure function: it is not stopped when its caller is cancelled, and its principal's next work
-    waits for its end all the same.
+    ``work`` must be a pure function: it is not stopped when its caller is cancelled, and the principal's next work
+    still waits for it.
     """
     if size <= INLINE_BYTES:
         return work(*arguments)
@@ -43,24 +43,24 @@ async def offload(size: int, work: Callable[..., T], *arguments: Any) -> T:
     await turns.acquire()
     try:
         waiting = loop.run_in_executor(_THREADS, run)
-    except RuntimeError:  # the machine has no thread left; late is better than never
+    except RuntimeError:  # no thread can be started; slow is better than failed
         turns.release()
         return work(*arguments)
     waiting.add_done_callback(lambda _: turns.release())
     try:
         return await asyncio.shield(waiting)
     finally:
-        del waiting  # it keeps the exception, whose traceback keeps this frame: a cycle that would hold the arguments
+        del waiting  # breaks the cycle of future, exception, traceback and this frame, which holds the arguments
 
 
 def size_of(value: Any) -> int:
-    """Roughly the bytes of JSON that a value would be written as; counted no further than ``INLINE_BYTES``."""
+    """Rough size of a value as JSON in bytes; stops counting above ``INLINE_BYTES``."""
     waiting, size = [value], 0
     while waiting and size <= INLINE_BYTES:
         item = waiting.pop()
-        size += len(item) if isinstance(item, str) else _A_VALUE
+        size += len(item) if isinstance(item, str) else _VALUE_BYTES
         if isinstance(item, dict | list | tuple):
-            size += _A_VALUE * len(item)
+            size += _VALUE_BYTES * len(item)
             if size <= INLINE_BYTES:
                 waiting.extend(item)
                 waiting.extend(item.values() if isinstance(item, dict) else ())

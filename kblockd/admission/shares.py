@@ -1,6 +1,6 @@
-"""The table of shares: what is counted for each principal, and the one refusal for all that is over.
+"""Per-principal counters, and the refusal for a principal that exceeds its share.
 
-A refusal costs next to nothing: it comes before the request is read, leaves no record, and says when to come again.
+A refusal is cheap: it comes before the request is read, leaves no record, and says when to retry.
 Source: ``limits.per_principal``; AGT-03 to AGT-07.
 """
 
@@ -21,32 +21,31 @@ from kblockd.domain.settings import Shares
 
 RETRY_SECONDS: Final = 1.0
 READING: Final = 4
-"""Requests of one principal that are read from the wire at once: the others wait in gRPC's flow control, which keeps
-64 KiB of each. With the 4 MiB that a request may have, they and ``request_bytes`` bound what a principal can make the
-daemon hold (AGT-05)."""
+"""Requests of one principal that are read from the wire at once; further ones wait in gRPC's flow control, which
+buffers 64 KiB of each. With the limit of 4 MiB per request, this and ``request_bytes`` bound the memory that one
+principal can use (AGT-05)."""
 
 SMALL: Final = 16_384
 BYTES_PER_SECOND: Final = 1 << 20
-"""Parsing a large request holds the loop for some 20 ms a MiB. At this pace one principal's large requests take a
+"""Parsing a large request blocks the loop for some 20 ms per MiB. At this pace one principal's large requests use a
 fiftieth of the loop, however many it sends; requests up to ``SMALL`` bytes are not paced."""
 REFUSALS_PER_SECOND: Final = 20
 HOLD_SECONDS: Final = 5.0
-"""Refusals that one principal is told at once; those beyond it are told up to so much later, so that a client that does
-not heed the hint keeps to it all the same."""
+"""Longest delay of a refusal above ``REFUSALS_PER_SECOND``: it slows down a client that ignores the retry hint."""
 BURST_SECONDS: Final = 0.2
-"""A burst is what this time allows: a longer one would be felt by the others while it lasts."""
+"""A burst is the amount allowed in this time; others would notice a longer one."""
 ANSWER_BYTES: Final = 4096
-"""So many bytes of an answer count as one more call: a page of a long list costs what many calls cost."""
+"""This many answer bytes count as one more call: a page of a long list costs as much as many calls."""
 DEBT_SECONDS: Final = 60.0
-"""How far what was sent can put off the next calls: nobody is kept waiting for ever by what it has read."""
+"""Upper bound on how far large answers can delay a principal's next calls."""
 RECORDS_SECONDS: Final = 10.0
-"""A burst of records is what this time allows."""
-KEPT_BYTES: Final = 4096
-"""So many bytes beside a record count as one more record."""
+"""A burst of records is the amount allowed in this time."""
+PAYLOAD_BYTES: Final = 4096
+"""This many payload bytes count as one more record."""
 
 
 class Admission:
-    """The shares of all principals. What waits, waits in a queue of its own principal."""
+    """The shares of all principals; each principal has its own queue."""
 
     def __init__(self, shares: Shares, clock: Clock) -> None:
         self.shares = shares
@@ -60,102 +59,104 @@ class Admission:
         self._calls: Counter[str] = Counter()
         self._urgent: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
-        self._talks: Counter[str] = Counter()
+        self._bidirectional: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
         self._executions: Counter[str] = Counter()
         self._records: dict[str, tuple[float, float]] = {}
 
     @contextmanager
     def call(self, *, urgent: bool = False) -> Iterator[None]:
-        """While a call of the current principal is in flight; raises ``ResourceExhausted``. ``urgent`` ones, by which
-        people decide, stop and settle, have a share and a queue of their own: what else the principal does, or has
-        read, keeps nobody from them."""
+        """Counts a call of the current principal while it is in flight; raises ``ResourceExhausted``.
+
+        ``urgent`` calls, which decide, stop or settle, have their own share and queue, so that the principal's other
+        traffic cannot block them.
+        """
         with _counted(self._urgent if urgent else self._calls, 1, self.shares.calls, "calls in flight"):
             yield
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """While it watches or reads a list; raises ``ResourceExhausted``."""
+        """Counts a watch or list while it is open; raises ``ResourceExhausted``."""
         with _counted(self._streams, 1, self.shares.streams, "watches and lists"):
             yield
 
     @contextmanager
-    def talk(self) -> Iterator[None]:
-        """While it asks on a stream, besides the share of streams; raises ``ResourceExhausted``."""
-        with _counted(self._talks, 1, READING, "streams of questions"):
+    def bidirectional(self) -> Iterator[None]:
+        """Counts a bidirectional stream, in addition to ``stream``; raises ``ResourceExhausted``."""
+        with _counted(self._bidirectional, 1, READING, "bidirectional streams"):
             yield
 
     @contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        """While ``size`` bytes of a request are held for it; raises ``ResourceExhausted``."""
+        """Counts ``size`` request bytes while they are in memory; raises ``ResourceExhausted``."""
         with _counted(self._bytes, size, self.shares.request_bytes, "bytes of requests in flight"):
             yield
 
     async def turn(self, *, urgent: bool = False) -> None:
-        """Returns when the next call of the current principal may be worked on; they come in their order."""
+        """Returns when the next call of the current principal may be processed, in order of arrival."""
         await (self._urgent_paced if urgent else self._calls_paced).turn(principal(), self._clock, 1)
 
     def answered(self, size: int) -> None:
-        """The current principal was sent so many bytes; its next calls wait for it."""
+        """Charges the current principal for an answer of ``size`` bytes, which delays its next calls."""
         if size > ANSWER_BYTES:
             now = self._clock.monotonic()
-            self._calls_paced.wait(principal(), now, size / ANSWER_BYTES, most=DEBT_SECONDS)
+            self._calls_paced.take(principal(), now, size / ANSWER_BYTES, most=DEBT_SECONDS)
 
     async def turn_of(self, size: int) -> None:
-        """The same for a request of so many bytes."""
+        """As ``turn``, for a request of ``size`` bytes."""
         if size > SMALL:
             await self._bytes_paced.turn(principal(), self._clock, size)
 
     async def hold_back(self) -> None:
-        """Before a refusal is told."""
-        wait = self._refusals_paced.wait(principal(), self._clock.monotonic(), 1, most=HOLD_SECONDS)
+        """Delays a refusal above ``REFUSALS_PER_SECOND``."""
+        wait = self._refusals_paced.take(principal(), self._clock.monotonic(), 1, most=HOLD_SECONDS)
         if wait > 0:
             await self._clock.sleep(wait)
 
     def check_execution(self) -> None:
-        """Raises ``ResourceExhausted`` when as many of its executions run as may."""
+        """Raises ``ResourceExhausted`` when the principal's share of executions is in use."""
         if self._executions[principal()] >= self.shares.executions:
-            raise _over("executions under way", self.shares.executions, looked=True)
+            raise _over("executions under way", self.shares.executions, not_a_repeat=True)
 
     def begun(self) -> str:
-        """An execution runs for the current principal; the answer is for ``ended``."""
+        """Counts an execution of the current principal; pass the result to ``ended``."""
         who = principal()
         self._executions[who] += 1
         return who
 
     def ended(self, who: str) -> None:
-        """It runs no more."""
-        _less(self._executions, who, 1)
+        """The execution has ended."""
+        _subtract(self._executions, who, 1)
 
     def check_records(self) -> None:
-        """Raises ``ResourceExhausted`` when it has written all the records that it may for now."""
+        """Raises ``ResourceExhausted`` when the principal has used up its records for now."""
         if (balance := self._balance(principal())) < 1:
             seconds = max(RETRY_SECONDS, (1 - balance) * 60 / self.shares.records_per_minute)
-            raise _over("records a minute", self.shares.records_per_minute, looked=True, retry_seconds=seconds)
+            raise _over("records a minute", self.shares.records_per_minute, not_a_repeat=True, retry_seconds=seconds)
 
     def may_record(self) -> bool:
-        """``check_records`` as an answer."""
+        """Whether ``check_records`` would pass."""
         return self._balance(principal()) >= 1
 
-    def recorded(self, count: int, kept_bytes: int = 0) -> None:
-        """``count`` records were written for the current principal, with ``kept_bytes`` of payloads beside them.
+    def recorded(self, count: int, payload_bytes: int = 0) -> None:
+        """Charges the current principal for ``count`` records with ``payload_bytes`` of payloads beside them.
 
-        What finishes an execution is never refused, so the balance may fall below nothing; it is paid off before
-        anything new.
+        Records that finish an execution are never refused, so the balance may become negative; it is paid off before
+        anything new is accepted.
         """
         who = principal()
-        spent = count + kept_bytes / KEPT_BYTES
+        spent = count + payload_bytes / PAYLOAD_BYTES
         self._records[who] = (self._balance(who) - spent, self._clock.monotonic())
 
     def _balance(self, who: str) -> float:
         now, per_second = self._clock.monotonic(), self.shares.records_per_minute / 60
-        most = per_second * RECORDS_SECONDS
-        left, since = self._records.get(who, (most, now))
-        return min(most, left + (now - since) * per_second)
+        full = per_second * RECORDS_SECONDS
+        balance, since = self._records.get(who, (full, now))
+        return min(full, balance + (now - since) * per_second)
 
 
 class _Pace:
-    """So many a second for each principal, after a burst of what ``ahead`` seconds allow; the others wait in order."""
+    """A rate limit per principal, with a burst of ``ahead`` seconds' worth; waiters are served in order."""
 
     def __init__(self, per_second: float, ahead: float) -> None:
         self._per_second = per_second
@@ -163,20 +164,20 @@ class _Pace:
         self._next: dict[str, float] = {}
         self._queues: dict[str, asyncio.Lock] = {}
 
-    def wait(self, who: str, now: float, amount: float, *, most: float = math.inf) -> float:
-        """Seconds from ``now`` until the turn of ``amount`` more, which is taken; no longer than ``most``."""
+    def take(self, who: str, now: float, amount: float, *, most: float = math.inf) -> float:
+        """Takes ``amount`` and returns the seconds from ``now`` until its turn, at most ``most``."""
         turn = max(self._next.get(who, -math.inf), now - self._ahead)
         turn = min(turn, now + most)
         self._next[who] = turn + amount / self._per_second
         return max(0.0, turn - now)
 
     async def turn(self, who: str, clock: Clock, amount: float) -> None:
-        """Returns at the turn of ``amount`` more. Only the first in the queue waits for a time, and takes it when it
-        has come: so one that gives up puts nobody off, and all heed what is taken meanwhile."""
+        """Waits for the turn of ``amount`` and takes it. Only the head of the queue waits for a time, and it takes the
+        amount when that has come, so a cancelled waiter delays nobody and later charges count for all."""
         async with self._queues.setdefault(who, asyncio.Lock()):
             if (early := self._next.get(who, -math.inf) - clock.monotonic()) > 0:
                 await clock.sleep(early)
-            self.wait(who, clock.monotonic(), amount)
+            self.take(who, clock.monotonic(), amount)
 
 
 @contextmanager
@@ -188,18 +189,21 @@ def _counted(counter: Counter[str], amount: int, limit: int, what: str) -> Itera
     try:
         yield
     finally:
-        _less(counter, who, amount)
+        _subtract(counter, who, amount)
 
 
-def _less(counter: Counter[str], who: str, amount: int) -> None:
+def _subtract(counter: Counter[str], who: str, amount: int) -> None:
     counter[who] -= amount
     if counter[who] <= 0:
         del counter[who]
 
 
-def _over(what: str, limit: int, *, looked: bool = False, retry_seconds: float = RETRY_SECONDS) -> ResourceExhausted:
-    """``looked``: that this call did not repeat one which did something. Before that nobody knows."""
-    known = False if looked else None
+def _over(
+    what: str, limit: int, *, not_a_repeat: bool = False, retry_seconds: float = RETRY_SECONDS
+) -> ResourceExhausted:
+    """``not_a_repeat``: stage 2 has shown that the call does not repeat an earlier one. Before that, whether anything
+    was executed or consumed is unknown."""
+    known = False if not_a_repeat else None
     return ResourceExhausted(
         Reason.PRINCIPAL_LIMIT,
         f"{principal() or 'the daemon'} has used up its share: {limit} {what}. Nothing was done or recorded for this "

@@ -1,7 +1,7 @@
-"""Places that principals share: a semaphore in which nobody waits behind another principal's queue.
+"""A fair semaphore: no principal waits behind another principal's queue.
 
-One principal has at most ``share`` places; what it wants beyond waits in its own queue, in order of arrival. A place
-that comes free goes to the principals in turn, not to whoever has queued most (AGT-03, AGT-04).
+Each principal may hold at most ``share`` slots; its further requests wait in its own queue, in order of arrival. A free
+slot goes to the principals in turn, not to the longest queue (AGT-03, AGT-04).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ _Waiters = deque[asyncio.Future[None]]
 
 
 class Slots:
-    """``total`` places, None for any number. Belongs to one loop. ``async with slots`` takes one and gives it back.
+    """``total`` slots, None for no limit. Belongs to one loop. ``async with slots`` acquires one and releases it.
 
-    Whose place it is follows from ``principal()``, at ``acquire`` and at ``release`` alike: give a place back in the
-    context in which it was taken (callbacks of a task run in that in which they were added).
+    ``principal()`` determines the owner, at ``acquire`` and at ``release``: release a slot in the context in which it
+    was acquired (a task's callbacks run in the context in which they were added).
     """
 
     def __init__(self, total: int | None, share: int) -> None:
         self._total = total
         self._share = share
-        self._taken: Counter[str] = Counter()
+        self._used: Counter[str] = Counter()
         self._count = 0
         self._waiting: OrderedDict[str, _Waiters] = OrderedDict()
 
     @property
-    def taken(self) -> int:
-        """Places in use."""
+    def in_use(self) -> int:
+        """Slots in use."""
         return self._count
 
     def locked(self) -> bool:
@@ -39,14 +39,14 @@ class Slots:
         return not self._has_room(principal()) or principal() in self._waiting
 
     def try_acquire(self) -> bool:
-        """A place at once, or False."""
+        """Acquires a slot without waiting, or returns False."""
         if self.locked():
             return False
         self._take(principal())
         return True
 
     async def acquire(self) -> bool:
-        """Waits for a place; always True, as of a semaphore. A waiter that is cancelled leaves the queue."""
+        """Waits for a slot; always True, as for ``asyncio.Semaphore``. A cancelled waiter leaves the queue."""
         if self.try_acquire():
             return True
         who, turn = principal(), asyncio.get_running_loop().create_future()
@@ -56,7 +56,7 @@ class Slots:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._forget(who, turn)
-            else:  # it had just been given the place
+            else:  # the slot had just been assigned
                 self._give_back(who)
             raise
         return True
@@ -74,23 +74,23 @@ class Slots:
         self.release()
 
     def _has_room(self, who: str) -> bool:
-        return self._taken[who] < self._share and (self._total is None or self._count < self._total)
+        return self._used[who] < self._share and (self._total is None or self._count < self._total)
 
     def _take(self, who: str) -> None:
-        self._taken[who] += 1
+        self._used[who] += 1
         self._count += 1
 
     def _give_back(self, who: str) -> None:
-        if not self._taken[who]:
-            raise AssertionError(f"{who!r} has no place to give back")
-        self._taken[who] -= 1
+        if not self._used[who]:
+            raise AssertionError(f"{who!r} has no slot to release")
+        self._used[who] -= 1
         self._count -= 1
-        if not self._taken[who]:
-            del self._taken[who]
+        if not self._used[who]:
+            del self._used[who]
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Free places to those who wait, one principal after another."""
+        """Assigns free slots to waiters, one principal after another."""
         passed_over = 0
         while passed_over < len(self._waiting):
             who, queue = next(iter(self._waiting.items()))
@@ -102,7 +102,7 @@ class Slots:
             turn = queue.popleft()
             if not queue:
                 del self._waiting[who]
-            if not turn.done():  # else it was cancelled and has not run since
+            if not turn.done():  # else it was cancelled and has not left the queue yet
                 self._take(who)
                 turn.set_result(None)
 

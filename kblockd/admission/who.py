@@ -1,8 +1,7 @@
-"""On whose behalf the running task works.
+"""The principal on whose behalf the running task works.
 
-A context variable, because neither the plugin API nor the policy protocol carries a principal, and because a task
-inherits it: the run that a call starts stays the caller's when the call has gone. The daemon's own work has no
-principal and shares as "".
+A context variable, because neither the plugin API nor the policy protocol carries a principal, and because tasks
+inherit it: a run stays the caller's after the call has ended. The daemon's own work counts as principal "".
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def principal() -> str:
 
 @contextmanager
 def on_behalf_of(principal_id: str) -> Iterator[None]:
-    """For this task, and for the tasks that it starts inside the block."""
+    """Sets the principal for this task and for the tasks that it starts inside the block."""
     token = _WHO.set(principal_id)
     try:
         yield

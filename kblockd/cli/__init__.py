@@ -1,4 +1,4 @@
-"""Commands: ``kblockd`` for who runs the daemon, ``kblockctl`` for who calls it.
+"""Commands: ``kblockd`` for operators of the daemon, ``kblockctl`` for its callers.
 
 Exit codes of both::
 
@@ -11,8 +11,8 @@ Exit codes of both::
     6  ``kblockd policy diff`` alone: a decision on record would change
     75 ``kblockd serve`` alone: the daemon failed; start it again
 
-Every command takes ``--json``: one JSON document on standard output, pure ASCII, so that nothing in it can drive a
+Every command accepts ``--json``: one JSON document on standard output, pure ASCII, so that it cannot control the
 terminal. Foreign text is never printed raw.
 
-May not live here: gRPC (the client speaks it), anything that decides.
+May not live here: gRPC (the client library has it), anything that decides.
 """

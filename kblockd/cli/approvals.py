@@ -1,19 +1,34 @@
-"""``kblockctl approvals|approve|deny|revoke``: nobody approves what was not shown; stopping needs no reading."""
+"""``kblockctl approvals|approve|deny|revoke``: approving and denying show the action first, revoking does not."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from kblockd.cli import tables
-from kblockd.cli.connection import Connection, connected
+from kblockd.cli.connection import DaemonAddress, connected
 from kblockd.cli.exits import ERROR, guarded
 from kblockd.cli.output import emit, is_json, json_option, plain, show
 from kblockd.domain.outcome import ApprovalView
 
 _STATES = ["pending", "approved", "denied", "expired", "revoked", "used", "void"]
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _decision_options(command: _Command) -> _Command:
+    """The options of ``approve`` and ``deny``."""
+    for add in (
+        click.option("--shown", "presented_sha256", default="", help="Digest of the text that you have read."),
+        click.option("--action", "action_sha256", default="", help="Digest of the action that you have read."),
+        click.option("--yes", is_flag=True, help="Do not ask. Requires both digests."),
+        click.option("--reason", default="", help="Why; stored with the execution."),
+        click.argument("approval_id"),
+    ):
+        command = add(command)
+    return command
 
 
 @click.command(short_help="Lists approvals, or shows one in full.")
@@ -25,7 +40,7 @@ _STATES = ["pending", "approved", "denied", "expired", "revoked", "used", "void"
 @connected
 @guarded
 def approvals(
-    connection: Connection, approval_id: str | None, states: Sequence[str], limit: int, page_token: str
+    connection: DaemonAddress, approval_id: str | None, states: Sequence[str], limit: int, page_token: str
 ) -> None:
     """Lists approvals, newest first, or shows one as an approver must read it."""
     with connection.client() as client:
@@ -43,54 +58,46 @@ def approvals(
 
 
 @click.command()
-@click.argument("approval_id")
-@click.option("--reason", default="", help="Why; kept with the execution.")
-@click.option("--yes", is_flag=True, help="Do not ask. Needs both digests of what was read.")
-@click.option("--action", "action_sha256", default="", help="Digest of the action that was read.")
-@click.option("--shown", "presented_sha256", default="", help="Digest of the text that was read.")
+@_decision_options
 @json_option
 @connected
 @guarded
-def approve(connection: Connection, /, approval_id: str, **options: str) -> None:
-    """Shows what would be approved, asks, and approves exactly that."""
+def approve(connection: DaemonAddress, /, approval_id: str, **options: str) -> None:
+    """Shows the action, asks, and approves exactly that action."""
     _decide(connection, approval_id, "approve", options)
 
 
 @click.command()
-@click.argument("approval_id")
-@click.option("--reason", default="", help="Why; kept with the execution.")
-@click.option("--yes", is_flag=True, help="Do not ask. Needs both digests of what was read.")
-@click.option("--action", "action_sha256", default="", help="Digest of the action that was read.")
-@click.option("--shown", "presented_sha256", default="", help="Digest of the text that was read.")
+@_decision_options
 @json_option
 @connected
 @guarded
-def deny(connection: Connection, /, approval_id: str, **options: str) -> None:
-    """Shows what would be denied, asks, and denies exactly that. A denial is final."""
+def deny(connection: DaemonAddress, /, approval_id: str, **options: str) -> None:
+    """Shows the action, asks, and denies exactly that action. A denial is final."""
     _decide(connection, approval_id, "deny", options)
 
 
 @click.command()
 @click.argument("approval_id")
-@click.option("--reason", required=True, help="Why; kept with the execution.")
+@click.option("--reason", required=True, help="Why; stored with the execution.")
 @json_option
 @connected
 @guarded
-def revoke(connection: Connection, approval_id: str, reason: str) -> None:
-    """Takes an approval back before it is used, without asking: its action cannot run any more."""
+def revoke(connection: DaemonAddress, approval_id: str, reason: str) -> None:
+    """Revokes an approval before it is used, without asking: its action can no longer run."""
     with connection.client() as client:
         revoked = client.revoke(approval_id, reason)
     if is_json():
         emit(revoked)
     else:
-        click.echo(plain(f"{revoked.approval_id} is revoked; {revoked.execution_id} cannot run any more"))
+        click.echo(plain(f"{revoked.approval_id} is revoked; {revoked.execution_id} can no longer run"))
 
 
-def _decide(connection: Connection, approval_id: str, verdict: str, options: dict[str, str]) -> None:
+def _decide(connection: DaemonAddress, approval_id: str, verdict: str, options: dict[str, str]) -> None:
     action, shown = options["action_sha256"], options["presented_sha256"]
     given = bool(action and shown)
     if options["yes"] and not given:
-        raise click.UsageError("--yes needs --action and --shown: the digests of what was read")
+        raise click.UsageError("--yes needs --action and --shown: the digests of the text that you have read")
     if is_json() and not options["yes"]:
         raise click.UsageError("--json does not ask: it needs --yes with --action and --shown")
     with connection.client() as client:
@@ -110,8 +117,8 @@ def _decide(connection: Connection, approval_id: str, verdict: str, options: dic
 
 
 def _check_given(view: ApprovalView, action: str, shown: str) -> None:
-    """A digest that was given and differs means that something else was read before."""
+    """Exits if a given digest differs: the user has read something else."""
     for name, given, now in (("--action", action, view.action_sha256), ("--shown", shown, view.presented_sha256)):
         if given and given != now:
-            click.echo(f"{name} is not the digest of what stands here now; read it again", err=True)
+            click.echo(f"{name} is not the current digest; read it again", err=True)
             sys.exit(ERROR)

@@ -1,4 +1,4 @@
-"""Where ``kblockctl`` connects to, and the options that several commands share."""
+"""The daemon that ``kblockctl`` connects to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kblockd.client import Client
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class DaemonAddress:
     """From ``--socket`` or ``--address``."""
 
     socket: str | None
@@ -26,4 +26,4 @@ class Connection:
         raise click.UsageError("give --socket PATH (or set KBLOCKD_SOCKET), or --address HOST:PORT in development")
 
 
-connected = click.make_pass_decorator(Connection)
+connected = click.make_pass_decorator(DaemonAddress)

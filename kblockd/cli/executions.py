@@ -11,7 +11,7 @@ from typing import IO, Any
 import click
 
 from kblockd.cli import tables, timeline
-from kblockd.cli.connection import Connection, connected
+from kblockd.cli.connection import DaemonAddress, connected
 from kblockd.cli.exits import code_of, guarded, interrupted
 from kblockd.cli.options import Seconds
 from kblockd.cli.output import emit, emit_line, is_json, json_option, plain, show
@@ -27,16 +27,16 @@ _STATES = [str(state) for state in State]
 @click.command()
 @click.argument("operation")
 @click.option("--environment", "-e", required=True, help="Selects the contract, together with OPERATION.")
-@click.option("--target", "-t", required=True, help="Id of what the action is done to.")
+@click.option("--target", "-t", required=True, help="Id of the action's target.")
 @click.option("--target-type", default="", help="Pin: kind of the target.")
 @click.option("--target-version", default="", help="Pin: version of the target.")
 @click.option(
     "--args", "-a", "arguments", type=click.File("rb"), help="File with the arguments, a JSON object; - is stdin."
 )
 @click.option("--args-json", "-j", help="The arguments as text.")
-@click.option("--key", help="Caller key. Absent: a new one is made and printed first; give it to repeat the call.")
+@click.option("--key", help="Caller key. Default: a new one, printed first; give it to repeat the call.")
 @click.option("--wait", type=Seconds(0, 86_400), help="Seconds to wait for the end; 0 does not wait.")
-@click.option("--approval-wait", type=Seconds(0), help="Seconds to wait for an approval, then go on.")
+@click.option("--approval-wait", type=Seconds(0), help="Seconds to wait for an approval before continuing.")
 @click.option("--approval-id", default="", help="Pin: the approval.")
 @click.option("--policy-revision", default="", help="Pin: the policy's revision.")
 @click.option("--request-timeout", type=Seconds(0, min_open=True), help="Bound: seconds of the exchange.")
@@ -44,11 +44,11 @@ _STATES = [str(state) for state in State]
 @json_option
 @connected
 @guarded
-def execute(connection: Connection, /, operation: str, environment: str, **options: Any) -> None:
-    """Asks for one action and waits for its end. Repeat it unchanged, with the same --key, to learn the truth."""
+def execute(connection: DaemonAddress, /, operation: str, environment: str, **options: Any) -> None:
+    """Requests one action and waits for its end. If in doubt, repeat it unchanged with the same --key."""
     if options["key"] is None:
         options["key"] = uuid.uuid4().hex
-        click.echo(f"key {options['key']}", err=True)  # before the call: whoever breaks it off can still ask for it
+        click.echo(f"key {options['key']}", err=True)  # before the call, so that an interrupted call can be resumed
     call = _call(operation, environment, options)
     with _resumable(options["key"]), connection.client() as client:
         answer = client.execute(call)
@@ -56,7 +56,8 @@ def execute(connection: Connection, /, operation: str, environment: str, **optio
             if not is_json():
                 click.echo(f"waiting for approval {plain(answer.approval_id)}", err=True)
             answer = client.wait_for_approval(answer, options["approval_wait"])
-    _finish(answer)
+    _print(answer)
+    sys.exit(code_of(answer))
 
 
 @click.command()
@@ -65,7 +66,7 @@ def execute(connection: Connection, /, operation: str, environment: str, **optio
 @json_option
 @connected
 @guarded
-def get(connection: Connection, execution_id: str, key: str) -> None:
+def get(connection: DaemonAddress, execution_id: str, key: str) -> None:
     """Shows one execution."""
     if bool(execution_id) == bool(key):
         raise click.UsageError("give EXECUTION_ID or --key, and not both")
@@ -85,7 +86,7 @@ def get(connection: Connection, execution_id: str, key: str) -> None:
 @json_option
 @connected
 @guarded
-def list_(connection: Connection, states: Sequence[str], limit: int, page_token: str) -> None:
+def list_(connection: DaemonAddress, states: Sequence[str], limit: int, page_token: str) -> None:
     """Lists executions, newest first."""
     with connection.client() as client:
         page = client.list(states, page_size=limit, page_token=page_token)
@@ -103,7 +104,7 @@ def list_(connection: Connection, states: Sequence[str], limit: int, page_token:
 @json_option
 @connected
 @guarded
-def watch(connection: Connection, execution_id: str, after: int) -> None:
+def watch(connection: DaemonAddress, execution_id: str, after: int) -> None:
     """Prints each durable record of an execution until it is closed."""
     with connection.client() as client:
         for event in client.watch(execution_id, after):
@@ -118,7 +119,7 @@ def watch(connection: Connection, execution_id: str, after: int) -> None:
 @json_option
 @connected
 @guarded
-def timeline_(connection: Connection, execution_id: str) -> None:
+def timeline_(connection: DaemonAddress, execution_id: str) -> None:
     """Shows the stages of an execution with their durations."""
     with connection.client() as client:
         story = client.get(execution_id=execution_id)
@@ -131,23 +132,19 @@ def timeline_(connection: Connection, execution_id: str) -> None:
 @click.command()
 @click.argument("execution_id")
 @click.option("--finding", required=True, type=click.Choice([str(finding) for finding in Finding]))
-@click.option("--reason", required=True, help="How it was found; kept with the execution.")
+@click.option("--reason", required=True, help="How you know; stored with the execution.")
 @json_option
 @connected
 @guarded
-def resolve(connection: Connection, execution_id: str, finding: str, reason: str) -> None:
-    """Closes a held execution by what an operator found."""
+def resolve(connection: DaemonAddress, execution_id: str, finding: str, reason: str) -> None:
+    """Closes a held execution with an operator's finding."""
     with connection.client() as client:
-        answer = client.resolve(execution_id, Finding(finding), reason)
-    if is_json():
-        emit(answer)
-    else:
-        show(tables.outcome(answer))
+        _print(client.resolve(execution_id, Finding(finding), reason))
 
 
 @contextlib.contextmanager
 def _resumable(key: str) -> Iterator[None]:
-    """Whoever stops waiting has not stopped the action."""
+    """On Ctrl-C, says that the action may go on and how to resume it."""
     try:
         yield
     except KeyboardInterrupt:
@@ -178,9 +175,8 @@ def _arguments(file: IO[bytes] | None, text: str | None) -> Any:
         raise click.UsageError(f"{'--args' if file is not None else '--args-json'}: {error}") from None
 
 
-def _finish(answer: Answer) -> None:
+def _print(answer: Answer) -> None:
     if is_json():
         emit(answer)
     else:
         show(tables.outcome(answer))
-    sys.exit(code_of(answer))

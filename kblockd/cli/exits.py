@@ -40,7 +40,7 @@ _REFUSALS: Final = (
 
 
 def code_of(answer: Answer) -> int:
-    """What a shell may branch on."""
+    """The exit code for an answer."""
     if isinstance(answer, Completed):
         return OK
     if isinstance(answer, Denied | UpstreamError):
@@ -49,7 +49,7 @@ def code_of(answer: Answer) -> int:
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Turns errors into a sentence (or a JSON document) and an exit code; a defect keeps its traceback."""
+    """Turns errors into a sentence (or a JSON document) and an exit code; a defect still prints its traceback."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -68,34 +68,34 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             say(str(error), {"error": "PolicyRefused", "message": str(error), "faults": faults})
             sys.exit(ERROR)
         except BrokenPipeError:
-            raise  # whoever read has enough: click ends in silence
+            raise  # the reader has closed the pipe: click exits silently
         except _REFUSALS as error:
-            said = _words(error)
-            say(said, {"error": type(error).__name__, "message": said})
+            message = _message(error)
+            say(message, {"error": type(error).__name__, "message": message})
             sys.exit(ERROR)
 
     return run
 
 
 def interrupted(key: str) -> NoReturn:
-    """Ends a command that was broken off (Ctrl-C) while its call may go on."""
+    """Ends an interrupted command (Ctrl-C) whose call may go on."""
     sentence = f"interrupted, but the action may go on: its outcome is unknown. {_REPEAT} {key}"
     say(sentence, {"error": "INTERRUPTED", "message": sentence, "outcome_unknown": True, "key": key})
     sys.exit(UNKNOWN)
 
 
-def _words(error: Exception) -> str:
-    """A fault of the system without its number and Python's quotes, with what it is about."""
+def _message(error: Exception) -> str:
+    """The error's text; a system error as file and reason, without its number and Python's quotes."""
     if not isinstance(error, OSError) or type(error).__str__ is not OSError.__str__ or not error.strerror:
         return str(error)
     about = error.filename if error.filename is not None else "standard output"
-    return f"{about}: {error.strerror}; see that the path is right, has room and may be used"
+    return f"{about}: {error.strerror}; check the path, its permissions and the free space"
 
 
 def say(sentence: str, document: dict[str, Any]) -> None:
-    """Why nothing came of a command: the document with ``--json``, else the sentence on standard error."""
+    """Reports a failure: the document with ``--json``, else the sentence on standard error."""
     if is_json():
-        with contextlib.suppress(OSError):  # standard output may be what failed
+        with contextlib.suppress(OSError):  # standard output itself may have failed
             emit(document)
             return
     with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ def say(sentence: str, document: dict[str, Any]) -> None:
 def _sentence(error: CallError) -> str:
     lines = [f"{error.reason}: {error.message}"]
     if error.reason == "NETWORK_ERROR" and not error.outcome_unknown:
-        lines.append("next: see that kblockd serves, that --socket is right, and that you may open it")
+        lines.append("next: check that kblockd is serving, that --socket is right, and that you may open it")
     elif error.next_step:
         lines.append(f"next: {error.next_step}")
     if error.outcome_unknown and error.call is not None and error.call.key is not None:

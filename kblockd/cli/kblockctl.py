@@ -8,7 +8,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from kblockd.cli import approvals, executions, ledger
-from kblockd.cli.connection import Connection
+from kblockd.cli.connection import DaemonAddress
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -24,7 +24,7 @@ def kblockctl(context: click.Context, socket: str | None, address: str | None) -
     Exit codes: 0 done, 1 error, 2 wrong usage, 3 not finished (pending, held, in progress), 4 finished without the
     effect (denied, failed), 5 no answer: the outcome is unknown until the call is repeated with its key.
     """
-    context.obj = Connection(os.path.abspath(socket) if socket else None, address)
+    context.obj = DaemonAddress(os.path.abspath(socket) if socket else None, address)
 
 
 @kblockctl.command(short_help="Prints the completion script of a shell.")
@@ -33,7 +33,7 @@ def completion(shell: str) -> None:
     """Prints the completion script: eval "$(kblockctl completion bash)"."""
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"{shell} is not known")
+        raise click.UsageError(f"unknown shell {shell}")
     click.echo(kind(kblockctl, {}, "kblockctl", "_KBLOCKCTL_COMPLETE").source())
 
 

@@ -1,4 +1,4 @@
-"""``kblockd``: the command of whoever runs the daemon. Nothing but ``serve`` needs or disturbs a running one."""
+"""``kblockd``: the operator's command. No command but ``serve`` needs or disturbs a running daemon."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from kblockd.config import load
 from kblockd.upstream.catalog import load_plugins
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-_ELSEWHERE: Final = {"keys": "keys", "upstream": "pins", "policy": "policy", "ledger": "offline"}
+_LAZY_GROUPS: Final = {"keys": "keys", "upstream": "pins", "policy": "policy", "ledger": "offline"}
 
 
 class _Commands(click.Group):
-    """With groups that are imported when they are asked for: what they need is an eighth of a start."""
+    """Imports groups on demand: their imports take an eighth of the start."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
+        return sorted([*super().list_commands(ctx), *_LAZY_GROUPS])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _ELSEWHERE:
+        if cmd_name not in _LAZY_GROUPS:
             return super().get_command(ctx, cmd_name)
-        group: click.Group = getattr(import_module(f"kblockd.cli.{_ELSEWHERE[cmd_name]}"), cmd_name)
+        group: click.Group = getattr(import_module(f"kblockd.cli.{_LAZY_GROUPS[cmd_name]}"), cmd_name)
         return group
 
 
@@ -47,7 +47,7 @@ def kblockd() -> None:
 @guarded
 def serve(config: Path) -> None:
     """Runs the daemon until SIGTERM."""
-    # Late, so that the other commands start fast and load no daemon parts.
+    # Imported here, so that the other commands start fast and load no daemon parts.
     from kblockd.daemon import run
 
     sys.exit(run(config))
@@ -59,22 +59,22 @@ def serve(config: Path) -> None:
 @guarded
 def check(config: Path) -> None:
     """Checks configuration, contracts, upstreams, adapters and policy; starts nothing."""
-    from kblockd.cli import policy_source  # as the groups: no start needs it
+    from kblockd.cli import policy_source  # imported here for the same reason
 
-    found = load(config)
-    plugins = load_plugins(found.adapters)
-    # Only now are the plugins known whose settings the upstreams hold.
-    found = load(config, settings_model=lambda name: plugins[name].settings_model if name in plugins else None)
-    bundle = policy_source.checked(found.policy)
+    configuration = load(config)
+    plugins = load_plugins(configuration.adapters)
+    # The second pass checks the upstreams' settings, whose models come from the plugins that the first pass named.
+    configuration = load(config, settings_model=lambda name: plugins[name].settings_model if name in plugins else None)
+    bundle = policy_source.checked(configuration.policy)
     document: dict[str, Any] = {
-        "instance": found.instance,
-        "origin": found.origin,
-        "contracts": sorted(f"{operation} in {environment}" for operation, environment in found.contracts),
-        "upstreams": sorted(found.upstreams),
+        "instance": configuration.instance,
+        "origin": configuration.origin,
+        "contracts": sorted(f"{operation} in {environment}" for operation, environment in configuration.contracts),
+        "upstreams": sorted(configuration.upstreams),
         "adapters": sorted(plugins),
-        "principals": sorted(found.principals),
+        "principals": sorted(configuration.principals),
         "policy": {"revision": bundle.revision, "tests": bundle.tests},
-        "warnings": list(found.warnings),
+        "warnings": list(configuration.warnings),
     }
     if is_json():
         emit(document)
@@ -82,7 +82,7 @@ def check(config: Path) -> None:
     for name in ("contracts", "upstreams", "adapters", "principals"):
         click.echo(plain(f"{name}: {', '.join(document[name]) or 'none'}"))
     click.echo(f"policy: revision {bundle.revision}, {bundle.tests} tests passed")
-    for warning in found.warnings:
+    for warning in configuration.warnings:
         click.echo(plain(f"WARNING: {warning}"), err=True)
 
 

@@ -43,7 +43,7 @@ def init(
     root_passphrase_file: IO[bytes] | None,
     config: Path,
 ) -> None:
-    """Makes the daemon's keys and the root key that signs them. Refuses when there are keys already."""
+    """Creates the daemon's keys and the root key that signs them. Refuses if there are keys already."""
     where = folder or load(config, check_pins=False).data_dir / "keys"
     change = init_keys(
         where,
@@ -64,7 +64,7 @@ def init(
 @json_option
 @guarded
 def show_(folder: Path | None, config: Path) -> None:
-    """Shows the key set that the root signed; the signature is checked."""
+    """Shows the key set signed by the root, after verifying the signature."""
     where = folder or load(config, check_pins=False).data_dir / "keys"
     keyset, _, root = read_keyset(where, uid=owner_of(where))
     if is_json():

@@ -11,7 +11,7 @@ from typing import IO, NoReturn
 import click
 from rich.table import Table
 
-from kblockd.cli.connection import Connection, connected
+from kblockd.cli.connection import DaemonAddress, connected
 from kblockd.cli.exits import ERROR, OK, UNFINISHED, WITHOUT_EFFECT, code_of, guarded, say
 from kblockd.cli.output import cell, emit, is_json, json_option, plain, show
 from kblockd.client import Answer
@@ -36,29 +36,29 @@ def ledger() -> None:
 @json_option
 @connected
 @guarded
-def read(connection: Connection, execution_id: str, from_index: int, limit: int) -> None:
+def read(connection: DaemonAddress, execution_id: str, from_index: int, limit: int) -> None:
     """Shows records from an index on, or of one execution."""
     with connection.client() as client:
-        found = client.read_ledger(from_index, limit, execution_id)
+        page = client.read_ledger(from_index, limit, execution_id)
     if is_json():
-        leaves = [{"index": index, "leaf": leaf.decode("utf-8", "backslashreplace")} for index, leaf in found.leaves]
-        emit({"leaves": leaves, "next_index": found.next_index})
+        leaves = [{"index": index, "leaf": leaf.decode("utf-8", "backslashreplace")} for index, leaf in page.leaves]
+        emit({"leaves": leaves, "next_index": page.next_index})
         return
     table = Table("index", "at", "type", "stage", "execution", box=None, pad_edge=False)
-    for index, leaf in found.leaves:
+    for index, leaf in page.leaves:
         record = records.read(leaf)
         stage = "" if record.stage is None else str(record.stage)
         table.add_row(str(index), cell(record.at), cell(str(record.type)), stage, cell(record.execution))
     show(table)
-    if found.next_index is not None:
-        click.echo(f"more: --from {found.next_index}", err=True)
+    if page.next_index is not None:
+        click.echo(f"more: --from {page.next_index}", err=True)
 
 
 @ledger.command(short_help="Prints the newest signed tree head, to keep.")
 @json_option
 @connected
 @guarded
-def checkpoint(connection: Connection) -> None:
+def checkpoint(connection: DaemonAddress) -> None:
     """Prints the newest signed tree head: keep it, and nothing before it can be rewritten unseen."""
     with connection.client() as client:
         note = client.checkpoint()
@@ -72,7 +72,7 @@ def checkpoint(connection: Connection) -> None:
 @json_option
 @connected
 @guarded
-def proof(connection: Connection, index: int | None, old_size: int | None, new_size: int | None) -> None:
+def proof(connection: DaemonAddress, index: int | None, old_size: int | None, new_size: int | None) -> None:
     """Prints the proof that record INDEX is in the ledger, or that the ledger only grew since --old-size."""
     if (index is None) == (old_size is None):
         raise click.UsageError("give INDEX or --old-size, and not both")
@@ -80,10 +80,10 @@ def proof(connection: Connection, index: int | None, old_size: int | None, new_s
         if index is not None:
             _note("tlog_proof", client.inclusion_proof(index))
             return
-        found = client.consistency_proof(old_size or 0, new_size or 0)
-    hashes = [base64.b64encode(one).decode() for one in found.hashes]
+        consistency = client.consistency_proof(old_size or 0, new_size or 0)
+    hashes = [base64.b64encode(node).decode() for node in consistency.hashes]
     if is_json():
-        emit({"hashes": hashes, "checkpoint": found.checkpoint})
+        emit({"hashes": hashes, "checkpoint": consistency.checkpoint})
     else:
         click.echo("\n".join(hashes))
 
@@ -99,7 +99,7 @@ def receipt() -> None:
 @json_option
 @connected
 @guarded
-def get(connection: Connection, execution_id: str, out: Path | None) -> None:
+def get(connection: DaemonAddress, execution_id: str, out: Path | None) -> None:
     """Prints the receipt of a closed execution, or writes RESULT, receipt and proof as files."""
     result, signed, tlog_proof = _from_daemon(connection, execution_id)
     if out is not None:
@@ -136,7 +136,7 @@ def verify(
     if (execution_id is None) == (folder is None):
         raise click.UsageError("give EXECUTION_ID or --dir, and not both")
     result, signed, tlog_proof = (
-        _from_folder(folder) if folder else _from_daemon(context.find_object(Connection), str(execution_id))
+        _from_folder(folder) if folder else _from_daemon(context.find_object(DaemonAddress), str(execution_id))
     )
     verdict = verify_offline.verify(
         result=result,
@@ -154,8 +154,8 @@ def verify(
     sys.exit(_EXITS[verdict.verdict])
 
 
-def _from_daemon(connection: Connection | None, execution_id: str) -> tuple[bytes, bytes, bytes]:
-    """From the execution itself: whoever may see it needs no right to read the ledger."""
+def _from_daemon(connection: DaemonAddress | None, execution_id: str) -> tuple[bytes, bytes, bytes]:
+    """From the execution itself, so that reading the ledger need not be permitted."""
     if connection is None:
         raise click.UsageError("no connection")
     with connection.client() as client:
@@ -166,7 +166,7 @@ def _from_daemon(connection: Connection | None, execution_id: str) -> tuple[byte
 
 
 def _no_receipt(answer: Answer) -> NoReturn:
-    """Who waits for one must learn whether one will come: what ended before it ran has none."""
+    """Says why there is no receipt and whether there will be one: an execution that ended before it ran gets none."""
     why = answer.no_receipt_reason or f"the execution is {answer.state}"
     code = code_of(answer)
     ended = code == WITHOUT_EFFECT and not answer.consumed

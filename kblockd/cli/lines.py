@@ -1,7 +1,7 @@
-"""Lines for people, folded here and not by the terminal: what was folded starts with a mark and never at the margin.
+"""Lines for people, folded here and not by the terminal: a continuation starts with a mark and never at the margin.
 
-A terminal puts the rest of a long line where a row of its own would start, so foreign text that is long enough could
-write rows (APV-06).
+A terminal continues a long line at the margin, where a new row would start, so long foreign text could forge rows
+(APV-06).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 CONTINUED: Final = "↪ "
-_NARROWEST: Final = 20
+_MIN_WIDTH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line; what does not fit goes on below it, behind ``indent`` blanks and the mark."""
+    """One line; its continuations start with ``indent`` blanks and the mark."""
 
     text: Text
     indent: int = 0
@@ -32,12 +32,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names at the margin, values in a column beside them; only names stand at the margin."""
+    """Names at the margin, values in a column beside them."""
 
     rows: list[tuple[str, Text]] = field(default_factory=list)
 
     def add(self, name: str, value: Text) -> None:
-        """One more row; line ends in ``value`` are the daemon's own."""
+        """Adds a row; line breaks in ``value`` must come from the daemon itself."""
         self.rows.append((name, value))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -49,15 +49,15 @@ class Fields:
 
 
 def _folded(text: Text, width: int) -> Iterator[Text]:
-    """Pieces of at most ``width`` cells, each but the first with the mark in front."""
+    """Pieces of at most ``width`` cells, all but the first with the mark in front."""
     start, mark = 0, ""
-    for end in _ends(text.plain, max(width, _NARROWEST)):
+    for end in _ends(text.plain, max(width, _MIN_WIDTH)):
         yield Text(mark, style="dim") + text[start:end]
         start, mark = end, CONTINUED
 
 
 def _ends(text: str, width: int) -> Iterable[int]:
-    """Where each piece ends; those after the first have less room, because of their mark."""
+    """The end of each piece; all but the first have less room because of the mark."""
     room = width
     for position, character in enumerate(text):
         size = get_character_cell_size(character)

@@ -1,4 +1,4 @@
-"""``kblockd ledger verify|export|upgrade``: the records are the truth, and everything else must follow from them."""
+"""``kblockd ledger verify|export|upgrade``: works on the data directory, without a daemon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kblockd.cli.exits import ERROR, OK, UNFINISHED, guarded
 from kblockd.cli.options import config_option, owner_of
 from kblockd.cli.output import emit, is_json, json_option, plain, show_progress
 from kblockd.cli.upgrade import upgrade_
-from kblockd.cli.verification import Verdict, verdict
+from kblockd.cli.verification import LedgerVerdict, verify_directory
 from kblockd.config import Configuration, load
 from kblockd.evidence.jwks import Role
 from kblockd.evidence.keyring import read_keyset
@@ -39,24 +39,26 @@ ledger.add_command(upgrade_)
 @ledger.command("verify", short_help="Goes through the whole ledger.")
 @click.option(
     "--checkpoint",
-    "kept",
+    "checkpoints",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A checkpoint that was kept elsewhere; the ledger must extend it. May be repeated.",
+    help="A checkpoint from elsewhere; the ledger must extend it. May be repeated.",
 )
 @config_option
 @json_option
 @guarded
-def verify_(kept: Sequence[Path], config: Path) -> None:
-    """Goes through the whole ledger: every leaf, the tree, every row, the head file, and checkpoints kept elsewhere.
+def verify_(checkpoints: Sequence[Path], config: Path) -> None:
+    """Verifies the whole ledger: every leaf, the tree, every row, the head file, and checkpoints from elsewhere.
 
-    Without a daemon the folder is locked meanwhile. Beside a running one up to three looks are taken, and what it may
-    explain is called undecided, with exit code 3. Exits with 1 when anything differs.
+    Without a daemon the folder is locked meanwhile. Beside a running one the verification is tried up to three times,
+    and differences that its writing may explain are called undecided, with exit code 3. Exits with 1 when anything
+    differs.
     """
     configuration = load(config, check_pins=False)
-    found = verdict(configuration.data_dir, _kept(configuration, kept), None if is_json() else show_progress)
-    _print(found)
-    sys.exit(OK if found.ok else ERROR if found.decided else UNFINISHED)
+    heads = _verified_heads(configuration, checkpoints)
+    verdict = verify_directory(configuration.data_dir, heads, None if is_json() else show_progress)
+    _print(verdict)
+    sys.exit(OK if verdict.ok else ERROR if verdict.decided else UNFINISHED)
 
 
 @ledger.command("export", short_help="Writes every record that can still be read.")
@@ -64,7 +66,7 @@ def verify_(kept: Sequence[Path], config: Path) -> None:
     "--out",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write; must not exist. One JSON document a line: index, leaf, aux (base64), condition.",
+    help="File to write; must not exist. One JSON document per line: index, leaf, aux (base64), condition.",
 )
 @click.option(
     "--scratch",
@@ -75,7 +77,7 @@ def verify_(kept: Sequence[Path], config: Path) -> None:
 @json_option
 @guarded
 def export_(out: Path, scratch: Path | None, config: Path) -> None:
-    """Writes every record that can still be read, from a damaged store too, and says what could not be.
+    """Writes every record that can still be read, even from a damaged store, and reports the others.
 
     The store itself is not touched. Refused beside a running daemon. Exits with 1 when a record is lost or not proved.
     """
@@ -103,7 +105,7 @@ def export_(out: Path, scratch: Path | None, config: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(data_dir: Path) -> Iterator[None]:
-    """No daemon takes files away meanwhile; raises ``StoreRefused``. On a read-only medium there can be none."""
+    """Keeps daemons away; raises ``StoreRefused`` beside one. On a read-only medium there can be none."""
     try:
         lock = DirectoryLock(data_dir)
     except OSError:
@@ -116,15 +118,15 @@ def _alone(data_dir: Path) -> Iterator[None]:
 
 
 def _head_size(file: Path) -> tuple[int, str]:
-    """How many records there were, and why that cannot be told."""
+    """The expected number of records, and why it is unknown."""
     try:
         return read_head(file).size, ""
     except (StoreRefused, OSError) as error:
-        return 0, f"how many records there were cannot be told: {error}"
+        return 0, f"the expected number of records is unknown: {error}"
 
 
 def _print_export(exported: Exported, how: str, fault: str) -> None:
-    ranges = {str(one): exported.ranges(one) for one in Condition if one is not Condition.PROVED}
+    ranges = {str(each): exported.ranges(each) for each in Condition if each is not Condition.PROVED}
     if is_json():
         emit(
             {
@@ -148,36 +150,37 @@ def _print_export(exported: Exported, how: str, fault: str) -> None:
             click.echo(f"{name}: and {len(runs) - 20} more ranges")
 
 
-def _kept(configuration: Configuration, files: Sequence[Path]) -> dict[int, bytes]:
+def _verified_heads(configuration: Configuration, files: Sequence[Path]) -> dict[int, bytes]:
+    """Size and root of each checkpoint, with its signature verified."""
     if not files:
         return {}
     folder = configuration.data_dir / "keys"
     keyset, _, _ = read_keyset(folder, uid=owner_of(folder))
     keys = [key.raw for key in keyset.keys if key.role is Role.LOG]
-    found = (_kept_head(file, configuration.origin, keys) for file in files)
-    return {head.size: head.root for head in found}
+    heads = (_verified_head(file, configuration.origin, keys) for file in files)
+    return {head.size: head.root for head in heads}
 
 
-def _kept_head(file: Path, origin: str, keys: Sequence[bytes]) -> checkpoint.TreeHead:
+def _verified_head(file: Path, origin: str, keys: Sequence[bytes]) -> checkpoint.TreeHead:
     try:
         return checkpoint.verify(file.read_text(), origin, keys)
     except ValueError as error:
         raise ValueError(
-            f"{file}: no checkpoint of {origin}: {error}; give one that `kblockctl ledger checkpoint` printed, and see "
-            "that ledger.origin and the keys are those of its time"
+            f"{file}: not a checkpoint of {origin}: {error}; give one that `kblockctl ledger checkpoint` printed, and "
+            "check that ledger.origin and the keys are those of its time"
         ) from None
 
 
-def _print(found: Verdict) -> None:
-    report = found.report or Report()
+def _print(verdict: LedgerVerdict) -> None:
+    report = verdict.report or Report()
     if is_json():
-        differences = [{"where": one.where, "fault": one.fault} for one in report.differences]
+        differences = [{"where": each.where, "fault": each.fault} for each in report.differences]
         emit(
             {
-                "ok": found.ok,
-                "decided": found.decided,
-                "looks": found.looks,
-                "fault": found.fault,
+                "ok": verdict.ok,
+                "decided": verdict.decided,
+                "looks": verdict.looks,
+                "fault": verdict.fault,
                 "size": report.size,
                 "root": report.root.hex(),
                 "nodes": report.nodes,
@@ -187,23 +190,23 @@ def _print(found: Verdict) -> None:
             }
         )
         return
-    if found.report is not None:
+    if verdict.report is not None:
         click.echo(f"{report.size} records, {report.nodes} tree nodes, {report.rows} rows\nroot {report.root.hex()}")
     for difference in report.differences:
         click.echo(plain(str(difference)))
-    more = report.faults - len(report.differences)
-    if more > 0:
-        click.echo(f"and {more} more")
-    click.echo(plain(_sentence(found, report)))
+    unlisted = report.faults - len(report.differences)
+    if unlisted > 0:
+        click.echo(f"and {unlisted} more")
+    click.echo(plain(_sentence(verdict, report)))
 
 
-def _sentence(found: Verdict, report: Report) -> str:
-    if found.ok:
-        return "verified" if found.looks == 1 else f"verified at look {found.looks} beside the running daemon"
-    if found.decided:
+def _sentence(verdict: LedgerVerdict, report: Report) -> str:
+    if verdict.ok:
+        return "verified" if verdict.looks == 1 else f"verified at try {verdict.looks} beside the running daemon"
+    if verdict.decided:
         return f"NOT VERIFIED: {report.faults} differences"
-    why = f" ({found.fault})" if found.fault else ""
+    why = f" ({verdict.fault})" if verdict.fault else ""
     return (
-        f"UNDECIDED after {found.looks} looks beside a running daemon{why}: what it writes meanwhile may explain it. "
+        f"UNDECIDED after {verdict.looks} tries beside a running daemon{why}: its own writes may explain this. "
         "Next step: stop the daemon and verify again, or verify a backup."
     )

@@ -23,17 +23,17 @@ config_option = click.option(
 
 
 class Seconds(click.FloatRange):
-    """A range of finite numbers: ``nan`` is in every range, as Python compares."""
+    """A range of finite numbers; click's own comparison would accept ``nan`` in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Raises ``click.BadParameter``."""
         seconds = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
-            self.fail(f"{value} is no number of seconds.", param, ctx)
+            self.fail(f"{value!r} is not a valid duration in seconds.", param, ctx)
         return seconds
 
 
 def owner_of(keys: Path) -> int:
-    """Whose a folder of keys has to be, for commands that only read it: root reads the daemon's as it stands."""
+    """The required owner of a folder of keys, for commands that only read it: root may read the daemon's."""
     user = os.geteuid()
     return keys.lstat().st_uid if user == 0 and keys.exists() else user

@@ -1,4 +1,4 @@
-"""One way out: a JSON document, or text in which nothing foreign can drive the terminal."""
+"""All output: a JSON document, or text in which foreign content cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from kblockd.domain.clock import rfc3339
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY: Final = "kblockd.json"
-# These hold JSON already; as text in a document they would be unreadable.
+# These already hold JSON, which would be unreadable as a string inside the document.
 _JSON_FIELDS: Final = frozenset(
     {"output_json", "arguments_json", "intent_json", "result_dsse", "receipt_dsse", "approval_dsse"}
 )
 
 
 def json_option(command: F) -> F:
-    """``--json`` for a command; ``is_json`` tells what was chosen."""
+    """Adds ``--json`` to a command; see ``is_json``."""
 
-    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    def store(context: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value:
             context.meta[_KEY] = True
 
     decorated: F = click.option(
-        "--json", is_flag=True, expose_value=False, callback=remember, help="One JSON document on standard output."
+        "--json", is_flag=True, expose_value=False, callback=store, help="One JSON document on standard output."
     )(command)
     return decorated
 
@@ -44,39 +44,39 @@ def is_json() -> bool:
 
 
 def emit(value: Any) -> None:
-    """The document: ASCII only, keys sorted."""
+    """Prints one document: ASCII only, keys sorted."""
     click.echo(json.dumps(document(value), sort_keys=True, indent=2))
 
 
 def emit_line(value: Any) -> None:
-    """One document a line, for streams."""
+    """Prints one document on one line, for streams."""
     click.echo(json.dumps(document(value), sort_keys=True))
 
 
 def show(*parts: RenderableType) -> None:
-    """To the terminal; markup in strings is never read."""
+    """Prints to the terminal; markup in strings is not interpreted."""
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
     for part in parts:
         console.print(part)
 
 
 def plain(text: str) -> str:
-    """One line in which control, bidi, private and unassigned characters are escapes."""
+    """``text`` with control, bidi, private and unassigned characters escaped."""
     return "".join(c if not hidden(c) else escape(c) for c in text)
 
 
 def cell(text: str, style: str = "") -> Text:
-    """For tables: escaped, and never read as markup."""
+    """A table cell: escaped, and never interpreted as markup."""
     return Text(plain(text), style=style)
 
 
 def quoted(text: str) -> Text:
-    """Foreign text in quotes that it cannot end, runs of blanks shown."""
+    """Foreign text in quotes that it cannot close, with runs of blanks made visible."""
     return Text(f'"{visible_blanks(escape(text))}"')
 
 
 def pretty_json(data: bytes) -> str:
-    """JSON indented and in ASCII, with runs of blanks inside its texts shown; what is none is quoted."""
+    """JSON, indented and in ASCII, with runs of blanks inside strings made visible; other bytes as a quoted string."""
     try:
         lines = json.dumps(json.loads(data), indent=2, sort_keys=True).split("\n")
         return "\n".join(_indented(line) for line in lines)
@@ -94,8 +94,8 @@ def document(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         key = getattr(fields.pop("call", None), "key", None)
-        found = {_name(name): _member(name, member) for name, member in fields.items()}
-        return found if key is None else {**found, "key": key}
+        members = {name.removesuffix("_json"): _member(name, member) for name, member in fields.items()}
+        return members if key is None else {**members, "key": key}
     if isinstance(value, Mapping):
         return {str(key): document(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
@@ -105,10 +105,6 @@ def document(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return value
-
-
-def _name(name: str) -> str:
-    return name.removesuffix("_json")
 
 
 def _member(name: str, value: Any) -> Any:
@@ -121,6 +117,6 @@ def _member(name: str, value: Any) -> Any:
 
 
 def show_progress(done: int, size: int) -> None:
-    """A line that counts up, for those who watch."""
+    """A progress line, if standard error is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"\r{done} of {size} records", nl=done == size, err=True)

@@ -1,4 +1,4 @@
-"""``kblockd upstream pin NAME``: the definitions as the upstream serves them now, to review and paste."""
+"""``kblockd upstream pin NAME``: the upstream's current definitions, to review and paste."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kblockd.upstream.adapter import AdapterFault, ToolDescription
 from kblockd.upstream.catalog import load_plugins, open_upstreams
 from kblockd.upstream.pins import definition_sha256, describe_all, tools_block
 
-Found = Mapping[str, ToolDescription | AdapterFault]
+Described = Mapping[str, ToolDescription | AdapterFault]
 
 
 @click.group()
@@ -30,7 +30,7 @@ def upstream() -> None:
 
 @upstream.command(short_help="Prints the tools block of upstream NAME, to review.")
 @click.argument("name")
-@click.option("--tool", "more", multiple=True, help="A tool that no contract names yet; may be repeated.")
+@click.option("--tool", "extra", multiple=True, help="A tool that no contract names yet; may be repeated.")
 @click.option(
     "--timeout",
     type=Seconds(0, min_open=True),
@@ -41,7 +41,7 @@ def upstream() -> None:
 @config_option
 @json_option
 @guarded
-def pin(name: str, more: Sequence[str], timeout: float, config: Path) -> None:
+def pin(name: str, extra: Sequence[str], timeout: float, config: Path) -> None:
     """Asks upstream NAME for its tools: prints the definitions to review on standard error, and on standard output the
     `tools` block to paste into upstreams/NAME.yaml afterwards.
 
@@ -51,39 +51,39 @@ def pin(name: str, more: Sequence[str], timeout: float, config: Path) -> None:
     if name not in configuration.upstreams:
         known = ", ".join(sorted(configuration.upstreams)) or "none"
         raise click.UsageError(f"no upstream {name!r} is configured; configured: {known}")
-    wanted = _tools(configuration, name, more)
+    wanted = _tools(configuration, name, extra)
     if not wanted:
         raise click.UsageError(f"neither a contract nor upstreams/{name}.yaml names a tool; give --tool")
-    found = asyncio.run(_describe(configuration, name, wanted, timeout))
+    described = asyncio.run(_describe(configuration, name, wanted, timeout))
     if is_json():
-        emit({tool: _document(answer) for tool, answer in found.items()})
+        emit({tool: _document(description) for tool, description in described.items()})
     else:
-        _review(found)
-        click.echo("\n".join(map(plain, tools_block(found).splitlines())))
-    if any(isinstance(answer, AdapterFault) for answer in found.values()):
+        _review(described)
+        click.echo("\n".join(map(plain, tools_block(described).splitlines())))
+    if any(isinstance(description, AdapterFault) for description in described.values()):
         where = configuration.upstreams[name].url
-        click.echo(plain(f"next: see that {where} serves, and what upstreams/{name}.yaml lets through"), err=True)
-    sys.exit(ERROR if any(isinstance(answer, AdapterFault) for answer in found.values()) else 0)
+        click.echo(plain(f"next: check that {where} is serving, and upstreams/{name}.yaml"), err=True)
+        sys.exit(ERROR)
 
 
-def _review(found: Found) -> None:
-    for tool, answer in found.items():
-        if not isinstance(answer, AdapterFault):
-            shown = pretty_json(canonical(answer.definition))
+def _review(described: Described) -> None:
+    for tool, description in described.items():
+        if not isinstance(description, AdapterFault):
+            shown = pretty_json(canonical(description.definition))
             click.echo("\n".join(map(plain, (f"--- {tool}", *shown.splitlines()))), err=True)
 
 
-def _tools(configuration: Configuration, name: str, more: Sequence[str]) -> list[str]:
+def _tools(configuration: Configuration, name: str, extra: Sequence[str]) -> list[str]:
     named = {
         tool
         for contract in configuration.contracts.values()
         if contract.tool.upstream == name
         for _, tool in tools(contract)
     }
-    return sorted(named | set(configuration.upstreams[name].tools) | set(more))
+    return sorted(named | set(configuration.upstreams[name].tools) | set(extra))
 
 
-async def _describe(configuration: Configuration, name: str, wanted: Sequence[str], seconds: float) -> Found:
+async def _describe(configuration: Configuration, name: str, wanted: Sequence[str], seconds: float) -> Described:
     plugins = load_plugins(configuration.adapters)
     configs = {name: configuration.upstreams[name]}
     limit = configuration.limits.response_bytes
@@ -91,11 +91,11 @@ async def _describe(configuration: Configuration, name: str, wanted: Sequence[st
         return await describe_all(upstreams[name].read, wanted, time.monotonic() + seconds)
 
 
-def _document(answer: ToolDescription | AdapterFault) -> dict[str, object]:
-    if isinstance(answer, AdapterFault):
-        return {"fault": answer.code, "message": str(answer)}
+def _document(description: ToolDescription | AdapterFault) -> dict[str, object]:
+    if isinstance(description, AdapterFault):
+        return {"fault": description.code, "message": str(description)}
     return {
-        "definition_sha256": definition_sha256(answer),
-        "server_version": answer.server_version,
-        "definition": answer.definition,
+        "definition_sha256": definition_sha256(description),
+        "server_version": description.server_version,
+        "definition": description.definition,
     }

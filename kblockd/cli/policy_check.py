@@ -28,7 +28,7 @@ from kblockd.policy.reviewer import SCHEMA_FILE, schema_text
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """``bundle`` is None when it may not come into force: then ``faults`` say why."""
+    """``bundle`` is None if it may not come into force; ``faults`` say why."""
 
     revision: str
     bundle: Bundle | None
@@ -36,9 +36,9 @@ class _Checked:
     findings: Sequence[Finding]
 
     def passes(self, *, strict: bool) -> bool:
-        """Nothing is refused, no finding is an error, and with ``strict`` none is a warning."""
-        stops = ("error", "warning") if strict else ("error",)
-        return self.bundle is not None and not any(finding.level in stops for finding in self.findings)
+        """Whether the bundle is accepted without errors, and with ``strict`` without warnings."""
+        failing = ("error", "warning") if strict else ("error",)
+        return self.bundle is not None and not any(finding.level in failing for finding in self.findings)
 
 
 @click.command(short_help="Lints, compiles, tests and reviews a policy bundle.")
@@ -65,17 +65,17 @@ def check(choice: Choice, strict: bool, draft: bool, tarball: Path | None) -> No
     if draft and tarball:
         raise click.UsageError("--bundle writes what may come into force: sign it first, and leave --draft out")
     settings = choice.settings()
-    found = asyncio.run(_check(settings, _read(choice, settings, draft=draft)))
+    checked = asyncio.run(_check(settings, _read(choice, settings, draft=draft)))
     noted = None
-    if found.bundle and found.passes(strict=strict) and not draft:
+    if checked.bundle and checked.passes(strict=strict) and not draft:
         if tarball:
-            tarball.write_bytes(build(found.bundle))
-        noted = decision_point.note(settings, found.bundle, rfc3339(dt.datetime.now(dt.UTC)))
+            tarball.write_bytes(build(checked.bundle))
+        noted = decision_point.note(settings, checked.bundle, rfc3339(dt.datetime.now(dt.UTC)))
     if is_json():
-        emit(_document(found, noted))
+        emit(_document(checked, noted))
     else:
-        _say(found, noted)
-    sys.exit(0 if found.passes(strict=strict) else ERROR)
+        _say(checked, noted)
+    sys.exit(0 if checked.passes(strict=strict) else ERROR)
 
 
 @click.command(short_help="Writes the JSON schema of the input.")
@@ -102,12 +102,12 @@ def _read(choice: Choice, settings: PolicySettings, *, draft: bool) -> Bundle:
         return choice.read(settings)
     except PolicyRefused as refused:
         if refused.faults[0].file == SIGNATURES:
-            click.echo("what nobody has signed yet can be checked with --draft", err=True)
+            click.echo("check an unsigned bundle with --draft", err=True)
         raise
 
 
 async def _check(settings: PolicySettings, bundle: Bundle) -> _Checked:
-    """The review also runs over what is refused: it may say why."""
+    """Also reviews a refused bundle, because a finding may explain the refusal."""
     passed: Bundle | None = None
     faults: Sequence[Fault] = ()
     try:
@@ -115,30 +115,30 @@ async def _check(settings: PolicySettings, bundle: Bundle) -> _Checked:
     except PolicyRefused as refused:
         faults = refused.faults
     findings = await decision_point.review(settings, bundle)
-    if passed is None:  # what could not be reviewed was refused already
+    if passed is None:  # notes only say what could not be reviewed, which the refusal covers
         findings = tuple(finding for finding in findings if finding.level != "note")
     return _Checked(bundle.revision, passed, faults, findings)
 
 
-def _document(found: _Checked, noted: Path | None) -> dict[str, Any]:
+def _document(checked: _Checked, noted: Path | None) -> dict[str, Any]:
     return {
-        "revision": found.revision,
-        "tests": found.bundle.tests if found.bundle else 0,
-        "accepted": found.bundle is not None,
+        "revision": checked.revision,
+        "tests": checked.bundle.tests if checked.bundle else 0,
+        "accepted": checked.bundle is not None,
         "noted": str(noted or ""),
-        "faults": [fault.to_json() for fault in found.faults],
-        "findings": [finding.to_json() for finding in found.findings],
+        "faults": [fault.to_json() for fault in checked.faults],
+        "findings": [finding.to_json() for finding in checked.findings],
     }
 
 
-def _say(found: _Checked, noted: Path | None) -> None:
-    for line in (*found.faults, *found.findings):
+def _say(checked: _Checked, noted: Path | None) -> None:
+    for line in (*checked.faults, *checked.findings):
         click.echo(plain(str(line)), err=True)
-    counted = _counted(found.findings)
-    if found.bundle is None:
-        click.echo(f"revision {found.revision} would be refused{counted}", err=True)
+    counted = _counted(checked.findings)
+    if checked.bundle is None:
+        click.echo(f"revision {checked.revision} would be refused{counted}", err=True)
         return
-    click.echo(f"revision {found.revision}, {found.bundle.tests} tests passed{counted}")
+    click.echo(f"revision {checked.revision}, {checked.bundle.tests} tests passed{counted}")
     if noted:
         click.echo(plain(f"noted in {noted}: the remote OPA may serve it"))
 

@@ -25,8 +25,8 @@ from kblockd.policy.diff import Change, Compared, Tally, diff
 from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.loading import LoadingEngine
 from kblockd.policy.verdicts import Verdict
-from kblockd.store.database import View, look
-from kblockd.store.protocol import StoreRefused, Unreadable
+from kblockd.store.database import StoreView, open_view
+from kblockd.store.protocol import StoreRefused, StoreUnreadable
 from kblockd.system import RandomIds, SystemClock
 
 CHANGED: Final = 6
@@ -34,11 +34,11 @@ RECORDED: Final = "recorded"
 LOOKS: Final = 3
 PAUSE_SECONDS: Final = 0.5
 EVALUATE_SECONDS: Final = 5.0
-"""For one question: this machine may be slower than the one that decides, and a time-out here is no finding."""
+"""Per query: this machine may be slower than the deciding one, and a time-out here is not a finding."""
 
 
 @dataclass(slots=True)
-class _Found:
+class _Differences:
     sides: dict[str, str]
     tally: Tally = field(default_factory=Tally)
     changed: list[dict[str, Any]] = field(default_factory=list)
@@ -56,61 +56,61 @@ class _Found:
 @json_option
 @guarded
 def diff_(old: str, new: Path, data_dir: Path | None, config: Path) -> None:
-    """Replays the decisions on record by the bundles OLD and NEW (folders or .tar.gz), and lists each that would
-    change. OLD may be the word "recorded": what was decided then.
+    """Replays the recorded decisions with the bundles OLD and NEW (folders or .tar.gz), and lists each that would
+    change. OLD may be the word "recorded": the original decisions.
 
-    Only reads, beside a running daemon too. Exits with 0 when every decision was replayed and stays, 6 when any would
-    change, 3 when none does but some could not be replayed (their inputs were erased, or never kept).
+    Only reads, also beside a running daemon. Exits with 0 if all decisions were replayed and stay the same, 6 if any
+    would change, 3 if none changes but some could not be replayed (their inputs were erased, or never stored).
     """
     configuration = load(config, check_pins=False)
     policy = configuration.policy
     bundles = [None if old == RECORDED else decision_point.draft(policy, Path(old)), decision_point.draft(policy, new)]
-    with _looking((data_dir or configuration.data_dir) / "store") as view:
-        found = asyncio.run(_diff(configuration.policy, bundles, view))
-    _print(found)
-    decisions = found.tally.decisions
+    with _stable_view((data_dir or configuration.data_dir) / "store") as view:
+        differences = asyncio.run(_diff(configuration.policy, bundles, view))
+    _print(differences)
+    decisions = differences.tally.decisions
     if decisions[Change.CHANGED]:
         sys.exit(CHANGED)
     sys.exit(UNFINISHED if decisions[Change.NOT_REPLAYABLE] else OK)
 
 
 @contextmanager
-def _looking(store: Path) -> Iterator[View]:
-    """A look is of one moment; only while it is being opened can a running daemon take a file away."""
+def _stable_view(store: Path) -> Iterator[StoreView]:
+    """Retries, because a running daemon may remove a file while the view is being opened; an open view is stable."""
     with ExitStack() as stack:
-        for left in reversed(range(LOOKS)):
+        for remaining in reversed(range(LOOKS)):
             try:
-                view = stack.enter_context(look(store))
+                view = stack.enter_context(open_view(store))
                 break
             except StoreRefused:
-                if left == 0 or not store.is_dir():
+                if remaining == 0 or not store.is_dir():
                     raise
                 time.sleep(PAUSE_SECONDS)
         try:
             yield view
-        except Unreadable as error:
+        except StoreUnreadable as error:
             raise StoreRefused(
                 f"{store} cannot be read: {error}. Next step: stop the daemon and run `kblockd ledger verify`, or name "
                 "a backup with --data-dir."
             ) from None
 
 
-async def _diff(settings: PolicySettings, bundles: list[Bundle | None], view: View) -> _Found:
+async def _diff(settings: PolicySettings, bundles: list[Bundle | None], view: StoreView) -> _Differences:
     old, new = bundles
-    assert new is not None  # noqa: S101  # only OLD may be what is on record
-    found = _Found({"old": old.revision if old else RECORDED, "new": new.revision})
+    assert new is not None  # noqa: S101  # only OLD may be "recorded"
+    differences = _Differences({"old": old.revision if old else RECORDED, "new": new.revision})
     async with _engine(settings, old) as before, _engine(settings, new) as after:
         assert after is not None  # noqa: S101  # as above
         async for compared in diff(view, before, after, _progress(view.size())):
-            found.tally.add(compared)
+            differences.tally.add(compared)
             if compared.change is Change.CHANGED:
-                _tell(found, compared)
-    return found
+                _report(differences, compared)
+    return differences
 
 
 @asynccontextmanager
 async def _engine(settings: PolicySettings, bundle: Bundle | None) -> AsyncIterator[PolicyEngine | None]:
-    """One that answers by a checked bundle and nothing else, apart from the daemon's; None for what is on record."""
+    """An engine of its own, apart from the daemon's, with the checked bundle active; None for recorded decisions."""
     if bundle is None:
         yield None
         return
@@ -127,7 +127,8 @@ async def _engine(settings: PolicySettings, bundle: Bundle | None) -> AsyncItera
 
 
 def _own(settings: PolicySettings, folder: Path) -> PolicySettings:
-    """The configured engine; in the place of a remote OPA one of our own, or the embedded engine without a binary."""
+    """Settings for the configured engine; a remote OPA is replaced by a local one, or without a binary by the embedded
+    engine."""
     opa = settings.opa
     command = opa.command if isinstance(opa, RemoteOpa | SupervisedOpa) else None
     own = SupervisedOpa(command, folder) if command else None
@@ -135,19 +136,19 @@ def _own(settings: PolicySettings, folder: Path) -> PolicySettings:
 
 
 def _progress(size: int) -> Callable[[int], None]:
-    def tell(index: int) -> None:
+    def show(index: int) -> None:
         if sys.stderr.isatty():
             click.echo(f"\r{index + 1} of {size} records", nl=False, err=True)
 
-    return tell
+    return show
 
 
-def _tell(found: _Found, compared: Compared) -> None:
-    """At once as text, with everything else as JSON."""
+def _report(differences: _Differences, compared: Compared) -> None:
+    """As text at once, as JSON with everything else at the end."""
     recorded, old, new = compared.recorded, compared.old, compared.new
     assert old is not None and new is not None  # noqa: S101, PT018  # a change has both
     if is_json():
-        found.changed.append(
+        differences.changed.append(
             {
                 "index": recorded.index,
                 "at": recorded.at,
@@ -172,19 +173,25 @@ def _document(verdict: Verdict) -> dict[str, Any]:
     return {**verdict.said, "reasons": list(verdict.codes)}
 
 
-def _print(found: _Found) -> None:
-    tally = found.tally
+def _print(differences: _Differences) -> None:
+    tally = differences.tally
     counts = {str(change): tally.decisions[change] for change in Change}
     missing = {str(why): number for why, number in sorted(tally.missing.items())}
     if is_json():
         executions = sorted(tally.executions)
         emit(
-            {**found.sides, "decisions": counts, "missing": missing, "changed": found.changed, "executions": executions}
+            {
+                **differences.sides,
+                "decisions": counts,
+                "missing": missing,
+                "changed": differences.changed,
+                "executions": executions,
+            }
         )
         return
     if sys.stderr.isatty():
         click.echo("", err=True)
-    click.echo(plain(f"old {found.sides['old']}, new {found.sides['new']}"))
+    click.echo(plain(f"old {differences.sides['old']}, new {differences.sides['new']}"))
     click.echo(
         f"{counts[Change.CHANGED]} decisions of {len(tally.executions)} executions would change, "
         f"{counts[Change.UNCHANGED]} would not, {counts[Change.OTHER_REASONS]} only for other reasons, "

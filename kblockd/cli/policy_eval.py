@@ -32,20 +32,20 @@ SHORT: Final[Mapping[str, str]] = {entrypoint.split("/")[1]: entrypoint for entr
 def eval_(choice: Choice, entrypoint: str, document: IO[bytes]) -> None:
     """Asks the configured bundle, or the folder or .tar.gz at PATH, as the daemon would ask it; nothing is executed.
 
-    The answer comes from a throw-away process: a running daemon is neither needed nor disturbed. Exits with 1 when
-    there is no decision, which the daemon takes for a denial.
+    The answer comes from a temporary process: a running daemon is neither needed nor disturbed. Exits with 1 without a
+    decision, which the daemon treats as a denial.
     """
     given = _read(document)
     settings = choice.settings()
     bundle = choice.draft(settings)
-    found = asyncio.run(
+    explanation = asyncio.run(
         decision_point.explain(settings, bundle, SHORT[entrypoint], given, SystemClock(), RandomIds(), quoting=True)
     )
     if is_json():
-        emit(_document(found, engine="opa" if settings.opa else "embedded"))
+        emit(_document(explanation, engine="opa" if settings.opa else "embedded"))
     else:
-        _say(found)
-    sys.exit(0 if found.decision else ERROR)
+        _say(explanation)
+    sys.exit(0 if explanation.decision else ERROR)
 
 
 def _read(document: IO[bytes]) -> Mapping[str, Any]:
@@ -57,19 +57,19 @@ def _read(document: IO[bytes]) -> Mapping[str, Any]:
     return given
 
 
-def _document(found: Explanation, *, engine: str) -> dict[str, Any]:
-    decision = found.decision
+def _document(explanation: Explanation, *, engine: str) -> dict[str, Any]:
+    decision = explanation.decision
     return {
-        "entrypoint": found.entrypoint,
-        "revision": found.revision,
+        "entrypoint": explanation.entrypoint,
+        "revision": explanation.revision,
         "engine": engine,
         "input_sha256": decision.input_sha256 if decision else "",
         "result": decision.result if decision else None,
-        "reason": str(found.reason or ""),
-        "message": found.failure.message if found.failure else "",
-        "value": found.value,
-        "ruling": _ruling(found.ruling) if found.ruling else None,
-        "rules": [rule.to_json() for rule in found.rules],
+        "reason": str(explanation.reason or ""),
+        "message": explanation.failure.message if explanation.failure else "",
+        "value": explanation.value,
+        "ruling": _ruling(explanation.ruling) if explanation.ruling else None,
+        "rules": [rule.to_json() for rule in explanation.rules],
     }
 
 
@@ -79,15 +79,15 @@ def _ruling(ruling: Ruling) -> dict[str, Any]:
     return {"effect": effect.effect, "approvals": approvals, "raised": ruling.words()}
 
 
-def _say(found: Explanation) -> None:
-    if found.decision:
-        click.echo(json.dumps(found.decision.result, indent=2, sort_keys=True))
-        click.echo(f"engine {found.decision.engine}, revision {found.revision}")
-        if found.ruling and found.ruling.is_raised:
-            click.echo(plain(f"raised: {found.ruling.words()}"))
+def _say(explanation: Explanation) -> None:
+    if explanation.decision:
+        click.echo(json.dumps(explanation.decision.result, indent=2, sort_keys=True))
+        click.echo(f"engine {explanation.decision.engine}, revision {explanation.revision}")
+        if explanation.ruling and explanation.ruling.is_raised:
+            click.echo(plain(f"raised: {explanation.ruling.words()}"))
     else:
-        message = found.failure.message if found.failure else "no answer"
-        click.echo(plain(f"{found.reason}: {message}; the daemon denies"), err=True)
-    click.echo("rules that fired:" if found.rules else "no rule fired")
-    for rule in found.rules:
+        message = explanation.failure.message if explanation.failure else "no answer"
+        click.echo(plain(f"{explanation.reason}: {message}; the daemon denies"), err=True)
+    click.echo("rules that fired:" if explanation.rules else "no rule fired")
+    for rule in explanation.rules:
         click.echo(plain(f"  {rule}"))

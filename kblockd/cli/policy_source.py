@@ -1,4 +1,4 @@
-"""Which bundle a ``kblockd policy`` command looks at, and with which engine."""
+"""The bundle and the engine of a ``kblockd policy`` command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MEMORY_MIB: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the shared options say; ``path`` and ``engine`` are None for those of the configuration."""
+    """The shared options; ``path`` and ``engine`` are None for the configured ones."""
 
     path: Path | None
     config: Path
@@ -35,27 +35,26 @@ class Choice:
     program: Path | None
 
     def settings(self) -> PolicySettings:
-        """Of the configuration; without one (a PATH on a developer's machine) nothing needs to be signed.
+        """The configured settings; without a configuration (a PATH on a developer's machine) nothing needs a signature.
 
-        Raises ``ConfigurationError``, or ``click.UsageError`` for an engine that is not there.
+        Raises ``ConfigurationError``, or ``click.UsageError`` for an engine that is not available.
         """
-        return self._with_engine(load(self.config, check_pins=False).policy if self._configured() else self._plain())
+        if self._configured():
+            return self._with_engine(load(self.config, check_pins=False).policy)
+        trust = Trust({}, "", Unsigned.ANYTHING)
+        return self._with_engine(PolicySettings(None, self.path or Path(), trust, _SECONDS, 1, _MEMORY_MIB))
 
     def read(self, settings: PolicySettings) -> Bundle:
-        """The bundle, verified as the settings say; raises ``PolicyRefused``."""
+        """The bundle, verified by the settings; raises ``PolicyRefused``."""
         return decision_point.read(settings, self.path)
 
     def draft(self, settings: PolicySettings) -> Bundle:
-        """The same for what comes into force nowhere: it need not be signed yet; raises ``PolicyRefused``."""
+        """A bundle that will not come into force, so it need not be signed; raises ``PolicyRefused``."""
         return decision_point.draft(settings, self.path or settings.bundle)
 
     def _configured(self) -> bool:
         source = click.get_current_context().get_parameter_source("config")
         return self.path is None or source is not ParameterSource.DEFAULT or self.config.exists()
-
-    def _plain(self) -> PolicySettings:
-        trust = Trust({}, "", Unsigned.ANYTHING)
-        return PolicySettings(None, self.path or Path(), trust, _SECONDS, 1, _MEMORY_MIB)
 
     def _with_engine(self, settings: PolicySettings) -> PolicySettings:
         if self.engine == "embedded":
@@ -71,7 +70,7 @@ class Choice:
 
 
 def source_options(command: F) -> F:
-    """``[PATH] --config --engine --opa``, handed over as ``choice``."""
+    """Adds ``[PATH] --config --engine --opa``, passed to the command as ``choice``."""
 
     @functools.wraps(command)
     def chosen(
@@ -97,5 +96,5 @@ def source_options(command: F) -> F:
 
 
 def checked(settings: PolicySettings) -> Bundle:
-    """The configured bundle after every check that a reload makes; raises ``PolicyRefused``."""
+    """The configured bundle after all checks of a reload; raises ``PolicyRefused``."""
     return asyncio.run(decision_point.check(settings, decision_point.read(settings)))

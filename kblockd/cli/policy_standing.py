@@ -1,4 +1,4 @@
-"""``kblockd policy reload|status``: what the daemon says of its policy, without a call to it."""
+"""``kblockd policy reload|status``: the daemon's policy, read from its file without calling it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kblockd.config import Configuration, load
 from kblockd.domain import rows
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.standing import Attempt, Standing, read
-from kblockd.store.database import look
-from kblockd.store.lock import holder, life
+from kblockd.store.database import open_view
+from kblockd.store.lock import holder, holder_token
 
 _POLL_SECONDS: Final = 0.05
 _BY: Final = {"start": "the start of the daemon", "reload": "a reload that was asked for", "poll": "a changed bundle"}
@@ -34,11 +34,10 @@ _GOOD: Final = ("activated", "unchanged")
 @click.option("--timeout", type=Seconds(0), default=60.0, show_default=True, help="Seconds to wait.")
 @guarded
 def reload(config: Path, timeout: float) -> None:
-    """Sends SIGHUP to the daemon of this configuration and waits for what comes of it.
+    """Sends SIGHUP to the daemon of this configuration and waits for the result.
 
-    Says which revision is in force afterwards; a bundle that is refused changes nothing, and the reason is named.
-    Exits with 0 when the bundle that stands there is in force, 1 when it is not, 3 when the daemon has not answered in
-    time.
+    Says which revision is in force afterwards; a refused bundle changes nothing, and the reason is named. Exits with 0
+    if the configured bundle is in force, 1 if it is not, 3 if the daemon has not answered in time.
     """
     data_dir = load(config, check_pins=False).data_dir
     before = _listening(data_dir)
@@ -59,18 +58,18 @@ def reload(config: Path, timeout: float) -> None:
     sys.exit(OK if standing.attempt.outcome in _GOOD else ERROR)
 
 
-@click.command(short_help="What is in force, and what stands in the configured bundle.")
+@click.command(short_help="Compares the configured bundle with the revision in force.")
 @config_option
 @json_option
 @guarded
 def status(config: Path) -> None:
-    """Compares the configured bundle with the revision in force, and says who brought that into force and when, and
-    what was refused last. Needs no running daemon. Exit 1: they differ, or the bundle would be refused."""
+    """Compares the configured bundle with the revision in force, and says when and by whom that was activated and what
+    was refused last. Needs no running daemon. Exit 1: they differ, or the bundle would be refused."""
     configuration = load(config, check_pins=False)
     pid = holder(configuration.data_dir)
-    standing = _of_this_life(read(configuration.data_dir), pid, configuration.data_dir)
+    standing = _of_this_daemon(read(configuration.data_dir), pid, configuration.data_dir)
     active = _active(configuration, standing if pid else None)
-    revision, fault = _stands(configuration)
+    revision, fault = _bundle(configuration)
     same = bool(active) and active["revision"] == revision
     if is_json():
         emit(
@@ -88,48 +87,48 @@ def status(config: Path) -> None:
 
 
 def _listening(data_dir: Path) -> Standing:
-    """Of the running daemon; raises ``ValueError`` with the next step when there is none to ask."""
+    """The standing of the running daemon; raises ``ValueError`` with the next step if none is ready."""
     pid, standing = holder(data_dir), read(data_dir)
     if pid is None:
         raise ValueError(f"no daemon runs over {data_dir}; start it: it reads the bundle then (`kblockd serve`)")
-    if standing is None or standing.life != life(data_dir) or not standing.listens:
+    if standing is None or standing.life != holder_token(data_dir) or not standing.listens:
         raise ValueError(f"the daemon {pid} is still starting; repeat in a moment, or see its log")
     return standing
 
 
 def _awaited(data_dir: Path, before: Standing, until: float) -> Standing | None:
-    """When an attempt has ended that began after ``before`` was read; None when the daemon ends, or time does."""
+    """The standing once an attempt that began after ``before`` has ended; None if the daemon or the time ends first."""
     while time.monotonic() < until:
-        found = read(data_dir)
-        if found and found.life == before.life and found.ended > before.begun:
-            return found
-        if holder(data_dir) is None or life(data_dir) != before.life:
+        standing = read(data_dir)
+        if standing and standing.life == before.life and standing.ended > before.begun:
+            return standing
+        if holder(data_dir) is None or holder_token(data_dir) != before.life:
             return None
         time.sleep(_POLL_SECONDS)
     return None
 
 
-def _of_this_life(standing: Standing | None, pid: int | None, data_dir: Path) -> Standing | None:
-    """What an earlier daemon had in force is not in force while the one that runs now has not come so far."""
-    if standing is None or pid is None or standing.life == life(data_dir):
+def _of_this_daemon(standing: Standing | None, pid: int | None, data_dir: Path) -> Standing | None:
+    """Drops the revision of an earlier daemon: the running one has not activated it yet."""
+    if standing is None or pid is None or standing.life == holder_token(data_dir):
         return standing
     return Standing(pid, standing.engine, refused=standing.refused)
 
 
 def _active(configuration: Configuration, standing: Standing | None) -> dict[str, Any]:
-    """What a running daemon says, else what the ledger says: its store may not be looked at while it is written."""
+    """By a running daemon's standing file, whose store must not be opened while it writes; else by the ledger."""
     if standing:
-        found = {"revision": standing.revision, "at": standing.since, "signer": standing.signer}
-        return {**found, "engine": standing.engine} if standing.revision else {}
+        active = {"revision": standing.revision, "at": standing.since, "signer": standing.signer}
+        return {**active, "engine": standing.engine} if standing.revision else {}
     store = configuration.data_dir / "store"
     if not store.exists():
         return {}
-    with look(store) as view:
+    with open_view(store) as view:
         row = view.get(rows.policy())
     return dict(row[1]) if row else {}
 
 
-def _stands(configuration: Configuration) -> tuple[str, str]:
+def _bundle(configuration: Configuration) -> tuple[str, str]:
     """Revision and fault of the configured bundle."""
     settings = configuration.policy
     try:

@@ -37,45 +37,45 @@ def test_(choice: Choice, only: str, min_coverage: float) -> None:
     Exits with 1 when a test fails, when there is none, or when coverage stays below --min-coverage.
     """
     settings = choice.settings()
-    found = asyncio.run(decision_point.run_tests(settings, choice.draft(settings), only))
+    trials = asyncio.run(decision_point.run_tests(settings, choice.draft(settings), only))
     if is_json():
-        emit(found.to_json())
+        emit(trials.to_json())
     else:
-        _say(found, min_coverage)
-    good = found.tests and not found.failed and found.rule_percent >= min_coverage
+        _say(trials, min_coverage)
+    good = trials.tests and not trials.failed and trials.rule_percent >= min_coverage
     sys.exit(0 if good else ERROR)
 
 
-def _say(found: Trials, min_coverage: float) -> None:
-    for test in found.failed:
+def _say(trials: Trials, min_coverage: float) -> None:
+    for test in trials.failed:
         what = f"{test.file}:{test.line}:{test.column}: {test.name} fails: {test.why}; {advice.RULE_OR_TEST}"
         click.echo(plain(what), err=True)
-    for package in found.missing:
+    for package in trials.missing:
         click.echo(plain(f"package {package} has no rule `result`; add a file with package {package}"), err=True)
-    failed = len(found.failed)
+    failed = len(trials.failed)
     if failed:
         click.echo("`kblockd policy check` says more of the rules, `kblockd policy eval` what one input gets", err=True)
-    elif found.tests:  # what ran no test has covered nothing, and says so below
-        _say_coverage(found)
-    click.echo(f"{len(found.tests) - failed} passed, {failed} failed")
-    if not found.tests:
+    elif trials.tests:  # a run without tests is reported below
+        _say_coverage(trials)
+    click.echo(f"{len(trials.tests) - failed} passed, {failed} failed")
+    if not trials.tests:
         click.echo("no test ran; name rules test_… in files …_test.rego, and see --run", err=True)
-    elif not failed and found.rule_percent < min_coverage:
+    elif not failed and trials.rule_percent < min_coverage:
         click.echo(f"below {min_coverage:g} % of the rules; write tests in which the rules above fire", err=True)
 
 
-def _say_coverage(found: Trials) -> None:
-    """Only where every test passed: one that fails covers nothing, and would hide behind what it did not cover."""
-    for rule in found.never_fired:
+def _say_coverage(trials: Trials) -> None:
+    """Only called if every test passed: a failing test covers nothing and would get lost among uncovered rules."""
+    for rule in trials.never_fired:
         click.echo(plain(f"{rule}: never fires in a test"))
-    for lines in found.lines:
+    for lines in trials.lines:
         if lines.missed:
             click.echo(plain(f"{lines.file}: not evaluated: {_ranges(lines)}"))
-    click.echo(f"rules {found.rule_percent:.1f} % of {len(found.rules)}, lines {found.line_percent:.1f} %")
+    click.echo(f"rules {trials.rule_percent:.1f} % of {len(trials.rules)}, lines {trials.line_percent:.1f} %")
 
 
 def _ranges(lines: Lines) -> str:
-    """``3, 7-9``: neighbours together."""
+    """``3, 7-9``: adjacent lines as a range."""
     runs: list[list[int]] = []
     for line in lines.missed:
         if runs and line == runs[-1][1] + 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from rich.text import Text
@@ -34,7 +34,7 @@ _NONE: Final = Line(Text("none"))
 
 
 def outcome(answer: Answer) -> Fields:
-    """One execution, field by field; what is empty is left out."""
+    """One execution, field by field, without empty fields."""
     table = Fields()
     _row(table, "execution", cell(answer.execution_id, "bold"))
     _row(table, "status", cell(str(answer.status), _STYLES[answer.status]))
@@ -63,20 +63,20 @@ def outcome(answer: Answer) -> Fields:
 
 
 def outcomes(answers: Iterable[Answer]) -> list[Line]:
-    """Two lines an execution: the whole id, for the next command, and below it what came of it."""
+    """Two lines per execution: the full id, for the next command, and below it the result."""
     lines = [_LISTED]
     for answer in answers:
         state = f"{answer.state}/{answer.phase}" if answer.phase else answer.state
         status = cell(str(answer.status), _STYLES[answer.status])
         lines.append(_line(cell(answer.execution_id, "bold"), status, cell(state)))
-        more = "  ".join(part for part in (answer.result_class, answer.code, answer.approval_id) if part)
-        if more:
-            lines.append(_below(cell(more, "dim")))
+        details = "  ".join(part for part in (answer.result_class, answer.code, answer.approval_id) if part)
+        if details:
+            lines.append(_below(cell(details, "dim")))
     return lines if len(lines) > 1 else [_NONE]
 
 
 def approvals(views: Iterable[ApprovalView]) -> list[Line]:
-    """Two lines an approval: the whole id, for the next command, and below it who asks for what."""
+    """Two lines per approval: the full id, for the next command, and below it the requester and the summary."""
     lines = [_ASKED]
     for view in views:
         facts = (view.state, view.risk_tier, f"{view.not_after:%Y-%m-%d %H:%MZ}")
@@ -86,8 +86,8 @@ def approvals(views: Iterable[ApprovalView]) -> list[Line]:
 
 
 def approval(view: ApprovalView) -> list[Fields | Line]:
-    """Everything that the approver decides about. Values that an agent chose stand in quotes (the daemon puts them into
-    the summary) or as JSON."""
+    """Everything that the approver decides about. Values chosen by an agent are in quotes (the daemon puts them into
+    the summary) or JSON."""
     table = Fields()
     _row(table, "approval", cell(f"{view.approval_id} ({view.state})", "bold"))
     _row(table, "summary", _sentence(view.summary, "bold"))
@@ -104,7 +104,8 @@ def approval(view: ApprovalView) -> list[Fields | Line]:
     _row(table, "arguments", Text(pretty_json(view.arguments_json or b"null")))
     _row(table, "action", cell(view.action_sha256))
     _row(table, "shown", cell(view.presented_sha256))
-    return [table, *_warnings(view.warnings)]
+    warnings = (Line(Text(f"WARNING: {plain(each)}", style="bold yellow"), _BELOW) for each in view.warnings)
+    return [table, *warnings]
 
 
 def _needed(view: ApprovalView) -> str:
@@ -119,12 +120,8 @@ def _version(view: ApprovalView) -> str:
 
 
 def _sentence(summary: str, style: str = "") -> Text:
-    """Of the contract, with foreign values in quotes."""
+    """A summary from the contract, whose foreign values are already in quotes."""
     return cell(visible_blanks(summary), style)
-
-
-def _warnings(warnings: Sequence[str]) -> list[Fields | Line]:
-    return [Line(Text(f"WARNING: {plain(warning)}", style="bold yellow"), _BELOW) for warning in warnings]
 
 
 def _evidence(table: Fields, answer: Answer) -> None:

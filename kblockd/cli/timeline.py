@@ -1,4 +1,4 @@
-"""The stages of an execution as a timeline: when, how long, and what each left in the ledger."""
+"""The stages of an execution as a timeline: when, how long, and their ledger records."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ NAMES: Final = (
 
 
 @dataclass(slots=True)
-class Step:
-    """A stage that ran, or a further record of the stage above it (``further``); ``took`` is None while not known."""
+class TimelineStep:
+    """A stage that ran, or a further record of the stage above it (``further``); ``took`` is None while unknown."""
 
     stage: int
     name: str = ""
@@ -48,51 +48,51 @@ class Step:
     further: bool = False
 
 
-def steps(events: Sequence[StageEvent]) -> list[Step]:
-    """One step a stage in the order they ran, once for each time that it ran.
+def steps(events: Sequence[StageEvent]) -> list[TimelineStep]:
+    """One step per stage and run, in order.
 
-    A record is written before its stage ends, so the stage's own time stands first among those that the next record
-    names; a run that was killed names another stage there, and then that time was never known.
+    A record is written before its stage ends, so the stage's own duration comes first among those in the next record;
+    after a kill the next record begins with another stage, and the duration remains unknown.
     """
-    found: list[Step] = []
+    timeline: list[TimelineStep] = []
     unended = 0
     for event in events:
         ended = list(event.stages)
-        if ended and (own := _own(found[unended:], ended[0][0])) is not None:
+        if ended and (own := _own(timeline[unended:], ended[0][0])) is not None:
             own.took = ended.pop(0)[1]
         if event.stages:
-            found += [Step(number, took=microseconds) for number, microseconds in ended]
-            unended = len(found)
-        further = bool(found[unended:]) and found[-1].stage == event.stage
-        found.append(Step(event.stage, event.name, event=event, further=further))
-    return found
+            timeline += [TimelineStep(number, took=microseconds) for number, microseconds in ended]
+            unended = len(timeline)
+        further = bool(timeline[unended:]) and timeline[-1].stage == event.stage
+        timeline.append(TimelineStep(event.stage, event.name, event=event, further=further))
+    return timeline
 
 
-def _own(candidates: Sequence[Step], stage: int) -> Step | None:
+def _own(candidates: Sequence[TimelineStep], stage: int) -> TimelineStep | None:
     return next((step for step in reversed(candidates) if step.stage == stage and not step.further), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Prints within the width that there is: bars are shares of the longest stage, and codes are cut, never wrapped."""
+    """Fits the available width: bars are shares of the longest stage, and codes are truncated, never wrapped."""
 
     events: Sequence[StageEvent]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        found = steps(self.events)
+        run = steps(self.events)
         start = self.events[0].at if self.events else None
-        rows = [_texts(step, start) for step in found]
+        rows = [_texts(step, start) for step in run]
         widths = [max(len(row[column].plain) for row in [_HEAD, *rows]) for column in range(len(_HEAD))]
         free = options.max_width - sum(widths[:-1]) - len(_HEAD)
         bars = max(NARROW, min(WIDTH, free - widths[-1]))
         widths[-1] = max(NARROW, min(widths[-1], free - bars))
-        longest = max((step.took or 0 for step in found), default=0)
+        longest = max((step.took or 0 for step in run), default=0)
         yield _row(_HEAD, Text(""), widths, bars)
-        for row, step in zip(rows, found, strict=True):
+        for row, step in zip(rows, run, strict=True):
             yield _row(row, bar(step.took or 0, longest, bars), widths, bars)
 
 
-def _texts(step: Step, start: dt.datetime | None) -> tuple[Text, ...]:
+def _texts(step: TimelineStep, start: dt.datetime | None) -> tuple[Text, ...]:
     event = step.event
     stage = Text("") if step.further else _stage(step.stage, step.name)
     duration = Text("" if step.took is None else took(step.took))
@@ -100,7 +100,7 @@ def _texts(step: Step, start: dt.datetime | None) -> tuple[Text, ...]:
         return (Text(""), stage, duration, Text(""), Text(""), Text(""))
     code = cell(event.code, "bold")
     return (
-        Text(_offset(event.at, start)),
+        Text("" if start is None else f"+{(event.at - start).total_seconds():.3f} s"),
         stage,
         duration,
         cell(event.record_type),
@@ -124,13 +124,13 @@ def _row(texts: Sequence[Text], bars: Text, widths: Sequence[int], bar_width: in
 
 
 def line(event: StageEvent) -> str:
-    """One event of a watched execution."""
+    """One line for one event of a watched execution."""
     stage = _stage(event.stage, event.name).plain
     return f"{event.at:%H:%M:%S.%f}  {stage:<18} {event.record_type} #{event.ledger_index} {event.code}".rstrip()
 
 
 def took(microseconds: int) -> str:
-    """Three significant digits in the unit that fits."""
+    """Three significant digits in a suitable unit."""
     if microseconds < 1_000:
         return f"{microseconds} µs"
     if microseconds < 1_000_000:
@@ -139,18 +139,14 @@ def took(microseconds: int) -> str:
 
 
 def bar(microseconds: int, longest: int, width: int = WIDTH) -> Text:
-    """A share of the longest stage; whatever took time shows at least a sliver."""
+    """A share of the longest stage; any duration above zero shows at least a sliver."""
     if not microseconds or not longest:
         return Text("")
     eighths = max(1, round(microseconds / longest * width * 8))
-    full, rest = divmod(eighths, 8)
-    return Text("█" * full + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[rest], style="cyan")
+    full, partial = divmod(eighths, 8)
+    return Text("█" * full + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[partial], style="cyan")
 
 
 def _stage(number: int, name: str) -> Text:
     known = name or (NAMES[number] if number < len(NAMES) else "")
     return cell(f"{number:02d} {known}")
-
-
-def _offset(at: dt.datetime, start: dt.datetime | None) -> str:
-    return f"+{(at - start).total_seconds():.3f} s" if start is not None else ""

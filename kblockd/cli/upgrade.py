@@ -1,4 +1,4 @@
-"""``kblockd ledger upgrade``: a data directory of an older version, brought to this one at an operator's word."""
+"""``kblockd ledger upgrade``: converts a data directory of an older version to this one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kblockd.evidence.effect_secret import EFFECT_FILE, ROLE
 from kblockd.evidence.errors import KeysRefused
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.upgrade import ADDED_TABLES, refolding
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from kblockd.store.head import read_head
 from kblockd.store.upgrade import upgrade
 
@@ -34,7 +34,7 @@ from kblockd.store.upgrade import upgrade
 @json_option
 @guarded
 def upgrade_(scratch: Path | None, config: Path) -> None:
-    """Verifies the whole ledger, then adds what this version keeps and the older one did not.
+    """Verifies the whole ledger, then adds the rows and the secret that the older version lacks.
 
     Stop the daemon and copy data_dir aside first: the older version does not open it afterwards. Run it as the
     daemon's user, with the daemon's key credential where its keys are encrypted. May be repeated.
@@ -53,13 +53,13 @@ def upgrade_(scratch: Path | None, config: Path) -> None:
 
 
 def _effect_secret(data_dir: Path) -> bool:
-    """Made once in the life of a ledger; raises ``KeysRefused`` where one is lost rather than not yet there."""
+    """Creates the secret if the ledger never had one; raises ``KeysRefused`` if it is lost."""
     if not (data_dir / "keys" / EFFECT_FILE).exists():
-        with look(data_dir / "store") as view:
+        with open_view(data_dir / "store") as view:
             known = view.get(rows.active_key(ROLE))
         if known is not None:
             raise KeysRefused(
                 f"{data_dir}/keys/{EFFECT_FILE}: missing, and the ledger knows it ({known[1]['kid']}): another one "
-                "would turn repeated calls into second deeds. Restore it from the backup of keys/"
+                "would turn repeated calls into new actions. Restore it from the backup of keys/"
             )
     return add_effect_secret(data_dir / "keys", passphrase=keys_passphrase(os.environ))

@@ -1,8 +1,8 @@
-"""Verifying a ledger that a daemon may be writing: the lock decides whether one look is enough.
+"""Verifies a ledger that a daemon may be writing.
 
-Without a daemon the lock is held meanwhile, and one look decides. Beside a running one a read-only open can meet a file
-that is being taken away, or a moment in between; so what fails is looked at again. What verifies is verified: the head
-is read first, and the store can only be ahead of it. What differs differently every time is no finding.
+Without a daemon the lock is held meanwhile, and one try decides. Beside a running daemon a read-only open may meet a
+file that is being removed, or an intermediate state, so a failure is tried again. A success is conclusive: the head is
+read first, and the store can only be ahead of it. Differences that change from try to try are not a finding.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Final
 
 from kblockd.domain.fold import fold
 from kblockd.ledger.verify import Progress, Report, verify
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from kblockd.store.head import read_head
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.opening import compare_with_head
-from kblockd.store.protocol import StoreRefused, Unreadable
+from kblockd.store.protocol import StoreRefused, StoreUnreadable
 
 LOOKS: Final = 3
 PAUSE_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """``report`` is absent when no look came to an end; ``fault`` says why. ``decided`` is False when a running daemon
-    may explain what was seen: it is neither verified nor proved to differ."""
+class LedgerVerdict:
+    """``report`` is None if no try was completed; ``fault`` says why. ``decided`` is False if a running daemon may
+    explain the differences: the ledger is then neither verified nor proved to differ. ``looks`` counts the tries."""
 
     report: Report | None
     decided: bool
@@ -38,32 +38,32 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Verified: a look came to its end and nothing differed."""
+        """Verified: a try was completed without differences."""
         return self.report is not None and self.report.ok
 
 
-def verdict(
-    data_dir: Path, kept: dict[int, bytes], progress: Progress | None, pause: Callable[[float], None] = time.sleep
-) -> Verdict:
-    """``kept`` are sizes and roots of checkpoints whose signatures were verified. Blocking; raises ``StoreRefused``
-    when there is no ledger, and what the store raises when no daemon is there to explain it."""
+def verify_directory(
+    data_dir: Path, heads: dict[int, bytes], progress: Progress | None, pause: Callable[[float], None] = time.sleep
+) -> LedgerVerdict:
+    """``heads``: sizes and roots of checkpoints with verified signatures. Blocking; raises ``StoreRefused`` if there is
+    no ledger, and without a daemon whatever the store raises."""
     if not (data_dir / "head").exists() or not (data_dir / "store").exists():
         raise StoreRefused(
-            f"{data_dir}: no ledger is here: head or store is missing. Next step: see that data_dir is right; a daemon "
-            "makes both at its first start, and a backup holds both."
+            f"{data_dir}: no ledger here: head or store is missing. Next step: check data_dir; a daemon creates both "
+            "at its first start, and a backup contains both."
         )
     with _locked(data_dir) as alone:
         if alone:
-            report = _look(data_dir, kept, progress)
+            report = _verify(data_dir, heads, progress)
             if report.ok:
                 _compare(data_dir, report)
-            return Verdict(report, decided=True, looks=1)
-    return _beside(data_dir, kept, progress, pause)
+            return LedgerVerdict(report, decided=True, looks=1)
+    return _verify_beside_daemon(data_dir, heads, progress, pause)
 
 
-def _beside(
-    data_dir: Path, kept: dict[int, bytes], progress: Progress | None, pause: Callable[[float], None]
-) -> Verdict:
+def _verify_beside_daemon(
+    data_dir: Path, heads: dict[int, bytes], progress: Progress | None, pause: Callable[[float], None]
+) -> LedgerVerdict:
     report: Report | None = None
     fault = ""
     seen: list[frozenset[str]] = []
@@ -71,38 +71,38 @@ def _beside(
         if number > 1:
             pause(PAUSE_SECONDS)
         try:
-            report = _look(data_dir, kept, progress)
+            report = _verify(data_dir, heads, progress)
         except Exception as error:
-            # rocksdict raises bare exceptions; whatever it is, a file that went away explains it.
+            # rocksdict raises bare exceptions, and a removed file may explain any of them.
             fault = str(error)
             seen.append(frozenset())
             continue
         if report.ok:
-            return Verdict(report, decided=True, looks=number)
+            return LedgerVerdict(report, decided=True, looks=number)
         seen.append(frozenset(map(str, report.differences)))
-    # The same differences in every look are in the records, not in the moment.
-    return Verdict(report, decided=bool(frozenset.intersection(*seen)), looks=LOOKS, fault=fault)
+    # Differences seen in every try are in the ledger, not caused by concurrent writes.
+    return LedgerVerdict(report, decided=bool(frozenset.intersection(*seen)), looks=LOOKS, fault=fault)
 
 
-def _look(data_dir: Path, kept: dict[int, bytes], progress: Progress | None) -> Report:
-    # The head first: beside a running daemon the store may be ahead of it, never behind.
+def _verify(data_dir: Path, heads: dict[int, bytes], progress: Progress | None) -> Report:
+    # Reads the head first: beside a running daemon the store may be ahead of it, never behind.
     head = read_head(data_dir / "head")
-    with look(data_dir / "store") as view:
-        return verify(view, fold, heads={**kept, head.size: head.root}, progress=progress)
+    with open_view(data_dir / "store") as view:
+        return verify(view, fold, heads={**heads, head.size: head.root}, progress=progress)
 
 
 def _compare(data_dir: Path, report: Report) -> None:
-    """What a start would refuse although every record is sound: a head of another time, a lost deletion."""
-    with look(data_dir / "store") as view:
+    """Adds faults that would refuse a start although every record is valid: an older head, a lost deletion."""
+    with open_view(data_dir / "store") as view:
         try:
             compare_with_head(data_dir / "store", view, report.size, read_head(data_dir / "head"))
-        except (StoreRefused, Unreadable) as refused:
+        except (StoreRefused, StoreUnreadable) as refused:
             report.add("head file", str(refused))
 
 
 @contextmanager
 def _locked(data_dir: Path) -> Iterator[bool]:
-    """Whether nobody else has the folder, held meanwhile; a folder that may only be read cannot tell."""
+    """Locks the folder and yields True, or yields False if somebody else may have it open."""
     try:
         lock = DirectoryLock(data_dir)
     except (StoreRefused, PermissionError):

@@ -14,14 +14,14 @@
             case Completed(): print(answer.output)
             case Denied() | UpstreamError() | InProgress() | Held(): print(answer.code, answer.detail)
 
-    calls      what to do, with the key that makes a repeat safe
-    answers    what a call answers, as types
-    errors     refusals and lost answers, as types
-    exchanges  each RPC as a value: request, how to read the response, how long to wait; those of PolicyService, with
+    calls      the action to request, with the key that makes a repeat safe
+    answers    the types of answers to a call
+    errors     the types of refusals and lost answers
+    rpcs       each RPC as a value: request, how to read the response, how long to wait; those of PolicyService, with
                their types, in policies
-    asynchronous, blocking   the two clients; nothing but I/O
+    asynchronous, blocking   the two clients; only I/O
 
-May not live here: the server's side, retries that the caller did not ask for (RPC-06).
+May not live here: the server's side, retries that the caller did not request (RPC-06).
 """
 
 from kblockd.client.answers import (
@@ -29,13 +29,13 @@ from kblockd.client.answers import (
     ApprovalPending,
     Completed,
     ConsistencyProof,
-    Decided,
     Denied,
     Held,
     InProgress,
     Leaves,
     Page,
-    Receipt,
+    SignedDecision,
+    SignedReceipt,
     Story,
     UpstreamError,
 )
@@ -77,7 +77,6 @@ __all__ = [
     "Client",
     "Completed",
     "ConsistencyProof",
-    "Decided",
     "Denied",
     "FailedPrecondition",
     "Held",
@@ -94,8 +93,9 @@ __all__ = [
     "PolicyInForce",
     "PolicyRule",
     "PolicyRuling",
-    "Receipt",
     "ResourceExhausted",
+    "SignedDecision",
+    "SignedReceipt",
     "Story",
     "Unauthenticated",
     "Unavailable",

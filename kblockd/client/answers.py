@@ -1,4 +1,4 @@
-"""What a call answers, as types (R361, R362): match on the class, read the fields."""
+"""The types of answers to a call (R361, R362): match on the class, read the fields."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any, Final, Generic, TypeVar
 
 from kblockd.client.calls import Call
 from kblockd.domain.canonical import reparse
-from kblockd.domain.outcome import ApprovalView, CallStatus, Outcome, StageEvent
+from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, StageEvent
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Outcome):
-    """An outcome, and the call that it answers (None where it was looked up). ``output_omitted``: larger than 4 MiB."""
+class Answer(CallOutcome):
+    """An outcome, and the call that it answers (None if it was looked up). ``output_omitted``: larger than 4 MiB."""
 
     call: Call | None = None
     output_omitted: bool = False
 
     @property
     def output(self) -> Any:
-        """What the contract reveals of the upstream's answer; None when there is nothing."""
+        """The part of the upstream's answer that the contract reveals; None if there is none."""
         return reparse(self.output_json) if self.output_json else None
 
 
@@ -38,7 +38,7 @@ class UpstreamError(Answer):
 
 
 class ApprovalPending(Answer):
-    """Waits for a person; nothing was consumed (R361)."""
+    """Waiting for a person's approval; nothing was consumed (R361)."""
 
     __slots__ = ()
 
@@ -50,13 +50,13 @@ class Denied(Answer):
 
 
 class InProgress(Answer):
-    """Executing when the wait ran out; repeat the identical call or watch."""
+    """Still executing when the wait ended; repeat the identical call or watch."""
 
     __slots__ = ()
 
 
 class Held(Answer):
-    """Waits for an operator."""
+    """Waiting for an operator."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ KINDS: Final[dict[CallStatus, type[Answer]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """One page of a list; ``next_token`` is empty on the last."""
+    """One page of a list; ``next_token`` is empty on the last page."""
 
     items: tuple[T, ...]
     next_token: str = ""
@@ -88,7 +88,7 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class SignedDecision:
     """The approval after the decision, and the signed decision (DSSE)."""
 
     approval: ApprovalView
@@ -97,7 +97,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """Ledger records as (index, exact bytes); ``next_index`` is None when nothing follows as of now."""
+    """Ledger records as (index, exact bytes); ``next_index`` is None if no record follows yet."""
 
     leaves: tuple[tuple[int, bytes], ...]
     next_index: int | None
@@ -112,14 +112,14 @@ class ConsistencyProof:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class SignedReceipt:
     """A DSSE envelope and its tlog-proof (empty while no checkpoint covers it)."""
 
     receipt_dsse: bytes
     tlog_proof: str
 
 
-def answer(outcome: Outcome, call: Call | None, *, output_omitted: bool = False) -> Answer:
+def answer(outcome: CallOutcome, call: Call | None, *, output_omitted: bool = False) -> Answer:
     """The typed answer."""
-    values = {field.name: getattr(outcome, field.name) for field in fields(Outcome)}
+    values = {field.name: getattr(outcome, field.name) for field in fields(CallOutcome)}
     return KINDS[outcome.status](**values, call=call, output_omitted=output_omitted)

@@ -1,4 +1,4 @@
-"""A call: the whole of what is asked for, so that it can be repeated exactly (R067, R068, R672)."""
+"""A call: a complete request, so that it can be repeated exactly (R067, R068, R672)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from kblockd.domain.envelope import SCHEMA_VERSION, Envelope, TargetPin
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """``wait_seconds`` None is the client's default, 0 asks for no waiting. A call without a key gets one when it is
-    executed, unless ``keyless``: then nothing protects a repeat once the first is closed, and it cannot be resumed.
+    """``wait_seconds`` None means the client's default, 0 no waiting. ``execute`` gives a call without a key a new one,
+    unless it is ``keyless``: then a repeat after the first call is closed acts again, and it cannot be resumed.
 
-    A key that the client makes comes back in answers and in errors of the call, not where the caller's own time-out,
-    cancellation or Ctrl-C ends it (CancelledError, TimeoutError, KeyboardInterrupt): give one wherever that can be.
+    A key made by the client is returned in answers and errors, but is lost if the caller's own time-out, cancellation
+    or Ctrl-C ends the call (CancelledError, TimeoutError, KeyboardInterrupt): pass your own key wherever that can
+    happen.
     """
 
     envelope: Envelope
@@ -36,17 +37,16 @@ class Call:
         keyless: bool = False,
         **pins_and_bounds: Any,
     ) -> Call:
-        """The usual way. ``pins_and_bounds`` are further fields of ``Envelope``.
+        """The usual constructor. ``pins_and_bounds`` are further fields of ``Envelope``.
 
-        Raises ``NotCanonical`` (a ValueError) for arguments that have no canonical form, TypeError for a field that
-        does not exist.
+        Raises ``NotCanonical`` (a ValueError) for arguments without a canonical form, TypeError for an unknown field.
         """
-        aim = target if isinstance(target, TargetPin) else TargetPin(id=target)
+        pin = target if isinstance(target, TargetPin) else TargetPin(id=target)
         envelope = Envelope(
             schema_version=SCHEMA_VERSION,
             environment=environment,
             operation=operation,
-            target=aim,
+            target=pin,
             arguments_json=canonical(dict(arguments)),
             caller_key=key or "",
             has_caller_key=key is not None,
@@ -56,9 +56,9 @@ class Call:
 
     @property
     def key(self) -> str | None:
-        """The caller key, None before there is one."""
+        """The caller key, or None if there is none yet."""
         return self.envelope.caller_key if self.envelope.has_caller_key else None
 
     def with_key(self, key: str) -> Call:
-        """The same call under a key."""
+        """The same call with a key."""
         return replace(self, envelope=replace(self.envelope, caller_key=key, has_caller_key=True))

@@ -1,4 +1,4 @@
-"""Refusals and lost answers, as types: reason, what happened, whether to repeat, and the next step (R673).
+"""The types of refusals and lost answers: reason, what happened, whether to repeat, and the next step (R673).
 
 ::
 
@@ -6,7 +6,7 @@
       InvalidArgument, Unauthenticated, PermissionDenied, NotFound, AlreadyExists, Aborted, FailedPrecondition,
       ResourceExhausted, Internal
       Unavailable        from the daemon, or with ``outcome_unknown`` and NETWORK_ERROR, TIMEOUT, HTTP_ERROR (R671)
-    ApprovalTimeout      the waiting ended, the approval did not
+    ApprovalTimeout      the wait ended, the approval is still pending
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ NETWORK_ERROR: Final = "NETWORK_ERROR"
 TIMEOUT: Final = "TIMEOUT"
 HTTP_ERROR: Final = "HTTP_ERROR"
 _DETAILS_KEY: Final = "grpc-status-details-bin"
-# What gRPC says when something that speaks HTTP but not gRPC answered, such as a proxy.
+# Parts of gRPC's messages when an HTTP server that is not gRPC answered, such as a proxy.
 _HTTP_WORDS: Final = ("http2 header with status", "http status", "content-type")
-_NOT_KNOWN: Final = "resume the call: the same key repeats it exactly and never runs it twice"
+_RESUME: Final = "resume the call: the same key repeats it exactly and never runs it twice"
 
 
 class CallError(Exception):
-    """``executed`` and ``consumed`` are None where nobody knows; ``call`` is what can be resumed, None for reads."""
+    """``executed`` and ``consumed`` are None if unknown; ``call`` is the call to resume, None for reads."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class InvalidArgument(CallError):
 
 
 class Unauthenticated(CallError):
-    """No principal stands behind the connection."""
+    """The connection has no principal."""
 
 
 class PermissionDenied(CallError):
@@ -80,7 +80,7 @@ class PermissionDenied(CallError):
 
 
 class NotFound(CallError):
-    """No such thing, or none that may be seen."""
+    """It does not exist or is not visible to the caller."""
 
 
 class AlreadyExists(CallError):
@@ -92,15 +92,15 @@ class Aborted(CallError):
 
 
 class FailedPrecondition(CallError):
-    """Something that must hold does not."""
+    """A required condition does not hold."""
 
 
 class ResourceExhausted(CallError):
-    """A cap or overload; repeat later."""
+    """A limit was reached, or the daemon is overloaded; repeat later."""
 
 
 class Unavailable(CallError):
-    """No answer, or a dependency of the daemon failed."""
+    """There was no answer, or a dependency of the daemon failed."""
 
 
 class Internal(CallError):
@@ -108,10 +108,10 @@ class Internal(CallError):
 
 
 class ApprovalTimeout(TimeoutError):
-    """The waiting ended; the approval still stands and ``pending.call`` may be repeated (APR-06)."""
+    """The wait ended; the approval is still pending and ``pending.call`` may be repeated (APR-06)."""
 
     def __init__(self, pending: Answer) -> None:
-        super().__init__(f"{pending.execution_id} still waits for approval {pending.approval_id}")
+        super().__init__(f"{pending.execution_id} is still waiting for approval {pending.approval_id}")
         self.pending = pending
 
 
@@ -127,7 +127,7 @@ _CLASSES: Final[dict[grpc.StatusCode, type[CallError]]] = {
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.INTERNAL: Internal,
 }
-# gRPC itself speaks these before a handler has seen the call, so they leave nothing unknown.
+# gRPC itself sends these before a handler has seen the call, so nothing is unknown.
 _REFUSED_BY_GRPC: Final = frozenset(
     {
         grpc.StatusCode.UNIMPLEMENTED,
@@ -140,7 +140,8 @@ _REFUSED_BY_GRPC: Final = frozenset(
 
 
 def from_rpc(error: Any, *, effect: bool, call: Call | None) -> CallError:
-    """A ``grpc.RpcError`` of either client. ``effect``: a lost answer leaves it unknown what the daemon did."""
+    """The error for a ``grpc.RpcError`` of either client. ``effect``: without an answer it is unknown what the daemon
+    did."""
     code: grpc.StatusCode = error.code()
     text = error.details() or ""
     status = _status(error.trailing_metadata() or ())
@@ -150,8 +151,8 @@ def from_rpc(error: Any, *, effect: bool, call: Call | None) -> CallError:
     metadata = info.metadata
     executed, consumed = _known(metadata.get("executed")), _known(metadata.get("consumed"))
     retryable = metadata.get("retryable") == "true"
-    # After stage 9 the daemon says consumed and not retryable: what happened must be looked up (R669).
-    open_end = executed is None or (code is grpc.StatusCode.UNAVAILABLE and bool(consumed) and not retryable)
+    # Consumed and not retryable means that stage 9 was passed: what happened must be looked up (R669).
+    unknown = executed is None or (code is grpc.StatusCode.UNAVAILABLE and bool(consumed) and not retryable)
     return _CLASSES.get(code, Internal)(
         status.message,
         reason=info.reason,
@@ -164,13 +165,13 @@ def from_rpc(error: Any, *, effect: bool, call: Call | None) -> CallError:
         correlation_id=metadata.get("correlation_id", ""),
         violations=_violations(status),
         retry_after_seconds=_retry_after(status),
-        outcome_unknown=effect and open_end,
+        outcome_unknown=effect and unknown,
         call=call,
     )
 
 
 def _without_details(code: grpc.StatusCode, text: str, *, effect: bool, call: Call | None) -> CallError:
-    """Not from the daemon's handlers: the network, a proxy, the deadline, or gRPC's own refusal."""
+    """For errors from outside the daemon's handlers: the network, a proxy, the deadline, or a refusal by gRPC."""
     if code in _REFUSED_BY_GRPC:
         kind = _CLASSES.get(code, FailedPrecondition)
         return kind(text, reason=code.name, code=code.name, executed=False, consumed=False, call=call)
@@ -179,7 +180,7 @@ def _without_details(code: grpc.StatusCode, text: str, *, effect: bool, call: Ca
         reason=_transport_reason(code, text),
         code=code.name,
         retryable=not effect,
-        next_step=_NOT_KNOWN if effect else "repeat the request",
+        next_step=_RESUME if effect else "repeat the request",
         outcome_unknown=effect,
         call=call,
     )

@@ -1,4 +1,4 @@
-"""Messages on the caller's side: the envelope out, outcomes, events and approvals in."""
+"""Client-side conversion: the envelope to a message; messages to outcomes, events and approvals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kblockd.client.answers import Answer, answer
 from kblockd.client.calls import Call
 from kblockd.domain.canonical import canonical
 from kblockd.domain.envelope import Envelope
-from kblockd.domain.outcome import ApprovalView, CallStatus, Outcome, StageEvent
+from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, StageEvent
 
 _CANCELLATION: Final = {
     "": types_pb2.CANCELLATION_BEHAVIOR_UNSPECIFIED,
@@ -31,7 +31,7 @@ _STATUSES: Final = {
 
 
 def envelope(value: Envelope) -> types_pb2.Envelope:
-    """Every field; what is absent stays absent. Raises ValueError for a cancellation that is no word of ours."""
+    """Every field; absent fields stay absent. Raises ValueError for an unknown cancellation."""
     if value.cancellation not in _CANCELLATION:
         raise ValueError(f"cancellation: {value.cancellation!r} is neither signal nor none")
     binding = value.binding
@@ -89,10 +89,10 @@ def seconds(value: float) -> Duration:
 
 
 def read_outcome(message: types_pb2.Outcome, call: Call | None) -> Answer:
-    """The typed answer; raises ValueError for a status of a newer daemon."""
+    """The typed answer; raises ValueError for an unknown status of a newer daemon."""
     if message.status not in _STATUSES:
-        raise ValueError(f"{message.execution_id}: status {message.status} is not known to this client; update it")
-    outcome = Outcome(
+        raise ValueError(f"{message.execution_id}: this client does not know status {message.status}; update it")
+    outcome = CallOutcome(
         execution_id=message.execution_id,
         status=_STATUSES[message.status],
         state=message.state,
@@ -130,7 +130,7 @@ def read_event(message: execution_service_pb2.StageEvent) -> StageEvent:
 
 
 def read_approval(message: approval_service_pb2.Approval) -> ApprovalView:
-    """What an approver reads."""
+    """The approval as an approver reads it."""
     return ApprovalView(
         approval_id=message.approval_id,
         execution_id=message.execution_id,

@@ -1,4 +1,4 @@
-"""PolicyService as values: what the policy in force answers, by which rules, and where it came from."""
+"""The RPCs and types of PolicyService: answers of the policy in force, the rules behind them, and its origin."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kblockd._proto.kblock.v1 import policy_service_pb2 as pb
-from kblockd.client.exchanges import Exchange
+from kblockd.client.rpcs import Rpc
 from kblockd.domain.canonical import canonical, reparse
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswer:
-    """What an entry point says of one input; it binds nobody and is in no record."""
+    """An entry point's answer for one input; non-binding and not recorded."""
 
     result: Mapping[str, Any]
     engine: str
@@ -37,8 +37,8 @@ class PolicyRule:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRuling:
-    """A decision as the daemon lets it stand: ``count`` owners, each with one of ``roles`` and one of ``floor_roles``
-    (empty: any). ``raised`` says how approval_floor raised what policy said, "" when it did not."""
+    """A decision after the approval floor: ``count`` owners, each with one of ``roles`` and one of ``floor_roles``
+    (empty: any). ``raised`` says how approval_floor changed the policy's decision, "" if it did not."""
 
     effect: str
     count: int
@@ -49,9 +49,9 @@ class PolicyRuling:
 
 @dataclass(frozen=True, slots=True)
 class PolicyExplanation:
-    """``answer`` is None when there is none: ``failure`` (POLICY_UNDEFINED, …) says why the daemon would deny.
+    """``answer`` is None if the policy gives none: ``failure`` (POLICY_UNDEFINED, …) says why the daemon would deny.
 
-    ``ruling`` is None unless a decision was asked for and given.
+    ``ruling`` is None unless the entry point is the decision and it was given.
     """
 
     answer: PolicyAnswer | None
@@ -64,7 +64,7 @@ class PolicyExplanation:
 
 @dataclass(frozen=True, slots=True)
 class PolicyActivation:
-    """How the policy in force came into force; ``signer`` is empty when nobody vouches for it."""
+    """The activation of the policy in force; ``signer`` is empty if the bundle is unsigned."""
 
     revision: str
     since: dt.datetime
@@ -77,7 +77,7 @@ class PolicyActivation:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInForce:
-    """``last_error`` says why the newest bundle was refused, empty while it is in force."""
+    """``last_error`` says why the newest bundle was refused, "" while it is in force."""
 
     engine: str
     revision: str
@@ -86,17 +86,17 @@ class PolicyInForce:
     activation: PolicyActivation | None
 
 
-def evaluate(entrypoint: str, document: Mapping[str, Any]) -> Exchange[PolicyAnswer]:
+def evaluate(entrypoint: str, document: Mapping[str, Any]) -> Rpc[PolicyAnswer]:
     """Raises ``NotCanonical`` (a ValueError) for an input without a canonical form."""
     request = pb.PolicyServiceEvaluateRequest(entrypoint=entrypoint, input_json=canonical(dict(document)))
 
     def read(response: pb.PolicyServiceEvaluateResponse) -> PolicyAnswer:
         return _answer(response.decision)
 
-    return Exchange(_path("Evaluate"), request, pb.PolicyServiceEvaluateResponse, read)
+    return Rpc(_path("Evaluate"), request, pb.PolicyServiceEvaluateResponse, read)
 
 
-def explain(entrypoint: str, document: Mapping[str, Any]) -> Exchange[PolicyExplanation]:
+def explain(entrypoint: str, document: Mapping[str, Any]) -> Rpc[PolicyExplanation]:
     """As ``evaluate``."""
     request = pb.PolicyServiceExplainRequest(entrypoint=entrypoint, input_json=canonical(dict(document)))
 
@@ -106,17 +106,17 @@ def explain(entrypoint: str, document: Mapping[str, Any]) -> Exchange[PolicyExpl
         ruling = _ruling(response.ruling) if response.HasField("ruling") else None
         return PolicyExplanation(answer, response.failure, response.failure_message, rules, response.revision, ruling)
 
-    return Exchange(_path("Explain"), request, pb.PolicyServiceExplainResponse, read)
+    return Rpc(_path("Explain"), request, pb.PolicyServiceExplainResponse, read)
 
 
-def status() -> Exchange[PolicyInForce]:
+def status() -> Rpc[PolicyInForce]:
     """Which revision decides."""
 
     def read(response: pb.PolicyServiceGetStatusResponse) -> PolicyInForce:
         activation = _activation(response.activation) if response.HasField("activation") else None
         return PolicyInForce(response.engine, response.revision, response.ready, response.last_error, activation)
 
-    return Exchange(_path("GetStatus"), pb.PolicyServiceGetStatusRequest(), pb.PolicyServiceGetStatusResponse, read)
+    return Rpc(_path("GetStatus"), pb.PolicyServiceGetStatusRequest(), pb.PolicyServiceGetStatusResponse, read)
 
 
 def _ruling(message: pb.PolicyRuling) -> PolicyRuling:

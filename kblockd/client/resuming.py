@@ -1,4 +1,4 @@
-"""What both clients agree on about keys and repeats."""
+"""Keys and repeats, shared by both clients."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ POLL_SECONDS: Final = 1.0
 
 
 def keyed(call: Call, new_key: Callable[[], str]) -> Call:
-    """The call under a key, so that an unknown outcome can be resumed (R672)."""
+    """The call with a key, so that an unknown outcome can be resumed (R672)."""
     return call if call.key is not None or call.keyless else call.with_key(new_key())
 
 
 def call_of(what: Call | Answer | CallError) -> Call:
-    """The call to repeat; raises ValueError where repeating could act twice."""
+    """The call to repeat; raises ValueError if repeating it could act twice."""
     call = what if isinstance(what, Call) else what.call
     if call is None:
         raise ValueError("there is no call to resume: it was a read")
@@ -29,5 +29,5 @@ def call_of(what: Call | Answer | CallError) -> Call:
 
 
 def still_pending(answer: Answer) -> bool:
-    """Whether nobody has decided yet. What is approved and not consumed is pending as an answer, but decided."""
+    """Whether the approval is undecided. An approved but not yet consumed action also answers ApprovalPending."""
     return isinstance(answer, ApprovalPending) and answer.state != State.APPROVED

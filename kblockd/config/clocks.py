@@ -17,7 +17,7 @@ _HEARTBEATS = 3
 
 
 def faults(daemon: Source[DaemonFile], contracts: Sequence[Source[ActionContract]]) -> Iterator[ConfigurationFault]:
-    """Every clock that does not fit; needs a valid kblockd.yaml, skips contracts with faults of their own."""
+    """Every clock that does not fit; needs a valid kblockd.yaml and skips contracts that have faults."""
     if daemon.model is None:
         return
     yield from _lease(daemon, daemon.model)
@@ -59,15 +59,15 @@ def _closure(
     terms = " + ".join(f"{seconds} ({where})" for seconds, where in parts)
     yield daemon.document.fault(
         ("clocks", "close_after_seconds"),
-        f"{clocks.close_after_seconds} s would close executions that still go on: {terms} = {needed} s",
-        f"set at least {needed}, or shorten what {source.file} asks for",
+        f"{clocks.close_after_seconds} s would close executions that are still running: {terms} = {needed} s",
+        f"set at least {needed}, or shorten the times in {source.file}",
     )
 
 
 def _absence(
     daemon: Source[DaemonFile], model: DaemonFile, source: Source[ActionContract], contract: ActionContract
 ) -> Iterator[ConfigurationFault]:
-    """A lookup whose absence becomes final after the reconciliation has ended proves nothing, silently."""
+    """A lookup whose absence becomes final only after the reconciliation has ended would silently prove nothing."""
     bound = model.clocks.reconcile_seconds
     for position, entry in enumerate(contract.lookup):
         wait = entry.absent_final_after_seconds

@@ -1,4 +1,4 @@
-"""What the rest of the daemon gets: everything checked, resolved and frozen."""
+"""The checked configuration: paths and references resolved, everything frozen."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kblockd.upstream.model import UpstreamConfig
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A Unix socket to make: absolute path, mode bits, the id of the principal that it is, and the gid of the group
-    that may open it, None where the mode lets no group."""
+    """A Unix socket: absolute path, mode bits, the id of its principal, and the gid of the group that may open it, None
+    if the mode allows no group."""
 
     path: Path
     mode: int
@@ -29,7 +29,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Loopback:
-    """A TCP port of the loopback interface without authentication; ``address`` as gRPC takes it."""
+    """A TCP port on the loopback interface without authentication; ``address`` in gRPC's form."""
 
     address: str
     principal: str
@@ -45,7 +45,7 @@ class SupervisedOpa:
 
 @dataclass(frozen=True, slots=True)
 class RemoteOpa:
-    """An OPA that somebody else runs, the file of the revisions that passed, and the binary of ``policy check``."""
+    """An OPA run by somebody else, the file of checked revisions, and the binary for ``policy check``."""
 
     access: RemoteAccess
     revisions: Path
@@ -54,11 +54,11 @@ class RemoteOpa:
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """The decision point; ``evaluate_timeout_seconds`` bounds one question, ``memory_mib`` one worker or OPA.
+    """The decision point; ``evaluate_timeout_seconds`` bounds one query, ``memory_mib`` one worker or OPA.
 
-    ``opa`` is None for the embedded engine; ``bundle`` is a folder or an archive; ``input_retention_days`` 0 keeps no
-    inputs. ``writers``: who alone may write the bundle; None where nothing of it comes into force. ``require_tests`` is
-    for the embedded engine. ``floors`` (by risk tier) stand under what policy answers.
+    ``opa`` is None for the embedded engine; ``bundle`` is a folder or an archive; ``input_retention_days`` 0 stores no
+    inputs. ``writers``: the only users who may write the bundle; None if it never comes into force. ``require_tests``
+    is for the embedded engine. ``floors``: minimum approvals by risk tier, whatever the policy answers.
     """
 
     opa: SupervisedOpa | RemoteOpa | None
@@ -75,7 +75,7 @@ class PolicySettings:
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """``otlp`` is None for no export; the parents' sampled flag counts for ``trust_parent_sampling`` only."""
+    """``otlp`` is None for no export; only principals in ``trust_parent_sampling`` have their sampled flag honoured."""
 
     otlp: str | None
     sample_ratio: float
@@ -84,9 +84,9 @@ class TelemetrySettings:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One checked configuration; paths are absolute. ``warnings`` must be said loudly at every start.
+    """One checked configuration; paths are absolute. ``warnings`` must be logged at every start.
 
-    ``writers``: who alone may write what decides, for what is read again while the daemon runs.
+    ``writers``: the only users who may write files that are read again while the daemon runs.
     """
 
     file: Path

@@ -1,4 +1,4 @@
-"""What must hold between the files, and between the keys of kblockd.yaml."""
+"""Constraints between the files, and between the keys of kblockd.yaml."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kblockd.domain.contract import Path as KeyPath
 from kblockd.policy.opa.access import is_loopback
 from kblockd.upstream.model import UpstreamConfig
 
-SOCKET_PATH_BYTES: Final = 107  # sun_path of Linux holds 108 bytes, the last one a NUL
+SOCKET_PATH_BYTES: Final = 107  # Linux's sun_path has 108 bytes, the last of which is NUL
 OPERATOR: Final = "operator"
 
 Contracts = Sequence[Source[ActionContract]]
@@ -24,20 +24,21 @@ Upstreams = Mapping[str, Source[UpstreamConfig]]
 
 
 def principals(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[ConfigurationFault]:
-    """Unique, also to the eye, and no principal can both ask and approve, or both approve and resolve."""
+    """Ids are unique, even to the eye, and no principal can both request and approve, or both approve and resolve."""
     yield from _look_alikes(daemon, model)
     seen: set[str] = set()
     for position, principal in enumerate(model.principals):
         at: KeyPath = ("principals", position)
         if principal.id in seen:
-            yield daemon.document.fault((*at, "id"), f"{principal.id!r} stands twice", "give each principal one id")
+            message = f"duplicate id {principal.id!r}"
+            yield daemon.document.fault((*at, "id"), message, "give each principal its own id")
         seen.add(principal.id)
         if principal.kind == "agent" and principal.roles:
             yield daemon.document.fault(
                 (*at, "roles"), "an agent with roles could approve", "give the role to another principal"
             )
         if principal.kind == "agent" and principal.tenant == "*":
-            yield daemon.document.fault((*at, "tenant"), "an agent of all tenants", "name one tenant")
+            yield daemon.document.fault((*at, "tenant"), "an agent cannot have all tenants", "name one tenant")
         if OPERATOR in principal.roles and len(set(principal.roles)) > 1:
             yield daemon.document.fault(
                 (*at, "roles"), "operator and approver on one socket", "make two principals, each with its own socket"
@@ -48,8 +49,8 @@ def principals(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[Config
 
 
 def _look_alikes(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[ConfigurationFault]:
-    """Ids and owners that are compared as they are written, and read as one by people (LOC-05). Their alphabet leaves
-    only the case to differ by; compatibility forms are folded all the same, should it ever grow."""
+    """Ids and owners that differ, but that people read as the same (LOC-05). Their alphabet allows only a difference in
+    case; compatibility forms are folded too, in case the alphabet ever grows."""
     for name in ("id", "owner"):
         first: dict[str, tuple[str, int]] = {}
         for position, principal in enumerate(model.principals):
@@ -57,12 +58,12 @@ def _look_alikes(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[Conf
             other, where = first.setdefault(unicodedata.normalize("NFKC", value).casefold(), (value, position))
             if other != value:
                 place = daemon.document.place(("principals", where, name))
-                message = f"{value!r} differs from {other!r} ({place}) in nothing but its case"
+                message = f"{value!r} differs from {other!r} ({place}) only in case"
                 yield daemon.document.fault(("principals", position, name), message, "write both alike, or rename one")
 
 
 def listeners(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[ConfigurationFault]:
-    """Known principals, one socket one principal, paths that fit a socket address."""
+    """Principals are known, each socket has one principal, and paths fit into a socket address."""
     known = {principal.id: principal for principal in model.principals}
     first: dict[Path, int] = {}
     for position, listener in enumerate(model.listeners):
@@ -70,11 +71,12 @@ def listeners(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[Configu
         path = Path(os.path.normpath(beside(daemon.file, listener.unix)))
         length = len(str(path).encode())
         if length > SOCKET_PATH_BYTES:
-            message = f"{path} has {length} bytes, a socket at most {SOCKET_PATH_BYTES}"
+            message = f"{path} has {length} bytes, more than the {SOCKET_PATH_BYTES} of a socket address"
             yield daemon.document.fault((*at, "unix"), message, "use a shorter path, such as one below /run")
         if path in first:
             place = daemon.document.place(("listeners", first[path]))
-            yield daemon.document.fault((*at, "unix"), f"is the socket of {place} too", "one socket, one principal")
+            message = f"is also the socket of {place}"
+            yield daemon.document.fault((*at, "unix"), message, "give each principal its own socket")
         first.setdefault(path, position)
         if listener.principal not in known:
             yield _unknown(daemon, (*at, "principal"), listener.principal)
@@ -93,12 +95,12 @@ def _loopback(
     if loopback.principal not in roles:
         yield _unknown(daemon, at, loopback.principal)
     elif roles[loopback.principal]:
-        message = "every process of this machine could approve or resolve"
+        message = "every process on this machine could approve or resolve"
         yield daemon.document.fault(at, message, "name a principal without roles")
 
 
 def adapters(daemon: Source[DaemonFile], model: DaemonFile, upstreams: Upstreams) -> Iterator[ConfigurationFault]:
-    """Every upstream speaks through an adapter that is switched on; no secret travels in clear text."""
+    """Every upstream's adapter is enabled, and no secret travels in clear text."""
     for source in upstreams.values():
         upstream = source.model
         if upstream is None:
@@ -116,26 +118,26 @@ def adapters(daemon: Source[DaemonFile], model: DaemonFile, upstreams: Upstreams
 
 
 def contracts(
-    daemon: Source[DaemonFile], model: DaemonFile, found: Contracts, upstreams: Upstreams, *, check_pins: bool
+    daemon: Source[DaemonFile], model: DaemonFile, sources: Contracts, upstreams: Upstreams, *, check_pins: bool
 ) -> Iterator[ConfigurationFault]:
-    """One contract for one (operation, environment); upstreams exist; tools are pinned; reads are no writes."""
+    """One contract per (operation, environment); upstreams exist; tools are pinned; reads name no write tool."""
     first: dict[tuple[str, str], Source[ActionContract]] = {}
-    writes = {(s.model.tool.upstream, s.model.tool.name): s for s in found if s.model is not None}
-    for source in found:
+    writes = {(s.model.tool.upstream, s.model.tool.name): s for s in sources if s.model is not None}
+    for source in sources:
         contract = source.model
         if contract is None:
             continue
         if contract.key in first:
             place = first[contract.key].document.place(("action", "type"))
-            message = f"{contract.operation} in {contract.environment} has a contract already, {place}"
+            message = f"{contract.operation} in {contract.environment} already has a contract, {place}"
             yield source.document.fault(("action", "type"), message, "keep one of them")
         first.setdefault(contract.key, source)
         name = contract.tool.upstream
         if name not in upstreams:
-            message = f"no upstream {name!r} below {beside(daemon.file, model.upstreams)}"
+            message = f"no upstream {name!r} in {beside(daemon.file, model.upstreams)}"
             yield source.document.fault(("tool", "upstream"), message, f"write {name}.yaml there, or correct the name")
             continue
-        yield from _reads_are_no_writes(source, contract, writes)
+        yield from _write_tools_as_reads(source, contract, writes)
         yield from _credential(source, contract, upstreams[name])
         if check_pins and not model.development.unpinned_tools:
             yield from _pins(source, contract, upstreams[name])
@@ -163,10 +165,11 @@ def _pins(
         if pin is None or pin.definition_sha256 is None:
             place = upstream.document.place(("tools", tool))
             message = f"the tool {tool!r} has no reviewed definition ({place})"
-            yield source.document.fault(path, message, f"run `kblockd upstream pin {name}`, review, paste it there")
+            step = f"run `kblockd upstream pin {name}`, review, paste it there"
+            yield source.document.fault(path, message, step)
 
 
-def _reads_are_no_writes(
+def _write_tools_as_reads(
     source: Source[ActionContract],
     contract: ActionContract,
     writes: Mapping[tuple[str, str], Source[ActionContract]],
@@ -174,7 +177,7 @@ def _reads_are_no_writes(
     for path, tool in tools(contract):
         writer = writes.get((contract.tool.upstream, tool))
         if path != ("tool", "name") and writer is not None:
-            message = f"{tool!r} has effects, says {writer.document.place(('tool', 'name'))}"
+            message = f"{tool!r} has effects according to {writer.document.place(('tool', 'name'))}"
             yield source.document.fault(path, message, "name a tool that only reads")
 
 

@@ -1,8 +1,8 @@
 """YAML 1.2 to plain values, with the line and column of every key.
 
-Only what a configuration needs: mappings with text keys, lists, scalars of the core schema. Refused, because they make
-a file mean something else than it seems to: duplicate keys, tags, anchors and aliases, merge keys, several documents,
-``.inf`` and ``.nan``. A plain ``yes``, ``on`` or ``30s`` is a text, as YAML 1.2 says, so typed keys refuse it.
+Accepts only mappings with text keys, lists and scalars of the core schema. Refuses constructs that make a file mean
+something other than it appears to: duplicate keys, tags, anchors and aliases, merge keys, several documents, ``.inf``
+and ``.nan``. A plain ``yes``, ``on`` or ``30s`` is text in YAML 1.2, so typed keys refuse it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WORDS: Final[dict[str, bool | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The values of one file and where each key (or list element) stands; ``faults`` are those of the YAML itself.
+    """The values of one file and the place of each key or list element; ``faults`` are those of the YAML itself.
 
     ``steps`` are the folders and links on the way to the file, and the file, as they were when it was read.
     """
@@ -59,7 +59,7 @@ class Document:
     steps: tuple[Step, ...] = field(default=(), repr=False)
 
     def place(self, path: KeyPath) -> Place:
-        """Of the key, or of the nearest mapping above a key that is missing."""
+        """The place of the key, or of the nearest mapping above a missing key."""
         while path and path not in self.places:
             path = path[:-1]
         return self.places.get(path, Place(self.file, 1, 1))
@@ -70,20 +70,20 @@ class Document:
 
 
 class _Stop(Exception):
-    """The rest of the document cannot be understood."""
+    """The rest of the document cannot be parsed."""
 
 
 def read(file: Path, opening: Callable[[], Opened] | None = None) -> Document:
-    """One file; never raises for what is in it or for what the system says: that becomes a fault.
+    """Reads one file; errors of the content or the system become faults and are never raised.
 
-    ``opening`` opens it where ``open_path`` of its path would not do, as beneath a folder. Blocks.
+    ``opening`` replaces ``open_path`` of the path, for a file beneath an open folder. Blocks.
     """
     try:
         with opening() if opening else open_path(file) as opened:
             text = _text(opened)
     except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return _broken(file, Place(file, 1, 1), f"cannot be read: {said}", "check the path, its mode and its encoding")
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return _broken(file, Place(file, 1, 1), f"cannot be read: {why}", "check the path, its mode and its encoding")
     return replace(parse(file, text), steps=opened.steps)
 
 
@@ -97,7 +97,7 @@ def _text(opened: Opened) -> str:
 
 
 def parse(file: Path, text: str) -> Document:
-    """The document in ``text``; ``file`` is only named in places."""
+    """The document in ``text``; ``file`` is only used in places."""
     composer = _Composer(file)
     try:
         value = composer.document(iter(YAML(typ="safe", pure=True).parse(text)))
@@ -106,9 +106,9 @@ def parse(file: Path, text: str) -> Document:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file, 1, 1)
-        return _broken(file, place, f"is no YAML: {error.problem or error.context}", "correct the syntax")
+        return _broken(file, place, f"invalid YAML: {error.problem or error.context}", "correct the syntax")
     except (YAMLError, RecursionError, ValueError) as error:
-        return _broken(file, Place(file, 1, 1), f"is no YAML: {str(error)[:200]}", "correct the syntax")
+        return _broken(file, Place(file, 1, 1), f"invalid YAML: {str(error)[:200]}", "correct the syntax")
     return Document(file, value, composer.places, tuple(composer.faults))
 
 
@@ -117,7 +117,7 @@ def _broken(file: Path, place: Place, message: str, next_step: str) -> Document:
 
 
 class _Composer:
-    """Builds values from parser events; remembers places and faults on the way."""
+    """Builds values from parser events and records places and faults on the way."""
 
     def __init__(self, file: Path) -> None:
         self.places: dict[KeyPath, Place] = {}
@@ -131,24 +131,24 @@ class _Composer:
         if not isinstance(event, DocumentStartEvent):
             self._stop(event, (), "is empty", "write a mapping")
         if event.version not in (None, (1, 2), "1.2"):
-            self._stop(event, (), "asks for another YAML than 1.2", "remove the %YAML line")
+            self._stop(event, (), "requires a YAML version other than 1.2", "remove the %YAML line")
         first = next(events)
         self.places[()] = self._place(first)
         value = self._value(first, events, ())
         end = next(events)
         if not isinstance(end, DocumentEndEvent) or isinstance(next(events), DocumentStartEvent):
-            self._stop(end, (), "holds more than one document", "keep one document a file")
+            self._stop(end, (), "holds more than one document", "keep one document per file")
         if not isinstance(value, dict):
-            self._stop(first, (), "is no mapping", "write keys and values")
+            self._stop(first, (), "is not a mapping", "write keys and values")
         return value
 
     def _value(self, event: Event, events: Iterator[Event], path: KeyPath) -> Any:
         if len(path) > MAX_DEPTH:
             self._stop(event, path, f"nested deeper than {MAX_DEPTH} levels", "flatten it")
         if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
-            self._stop(event, path, "anchors and aliases are not taken", "write the value out")
+            self._stop(event, path, "anchors and aliases are not supported", "write the value out")
         if (tag := getattr(event, "tag", None)) is not None:
-            self._fault(event, path, f"the tag {tag} is not taken", "write the value without a tag")
+            self._fault(event, path, f"the tag {tag} is not supported", "write the value without a tag")
         if isinstance(event, ScalarEvent):
             return self._scalar(event, path)
         if isinstance(event, SequenceStartEvent):
@@ -156,42 +156,42 @@ class _Composer:
         return self._mapping(events, path)
 
     def _list(self, events: Iterator[Event], path: KeyPath) -> list[Any]:
-        found: list[Any] = []
+        items: list[Any] = []
         while not isinstance(event := next(events), SequenceEndEvent):
-            at = (*path, len(found))
+            at = (*path, len(items))
             self.places[at] = self._place(event)
-            found.append(self._value(event, events, at))
-        return found
+            items.append(self._value(event, events, at))
+        return items
 
     def _mapping(self, events: Iterator[Event], path: KeyPath) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         while not isinstance(event := next(events), MappingEndEvent):
             key = self._key(event, path)
             at = (*path, key)
-            if key in found:
+            if key in mapping:
                 first = self.places[at]
-                message = f"stands twice, here and in line {first.line}"
+                message = f"duplicate key, also in line {first.line}"
                 self._fault(event, at, message, "keep one of them")
             else:
                 self.places[at] = self._place(event)
-            found[key] = self._value(next(events), events, at)
-        return found
+            mapping[key] = self._value(next(events), events, at)
+        return mapping
 
     def _key(self, event: Event, path: KeyPath) -> str:
         if not isinstance(event, ScalarEvent) or event.tag is not None or event.anchor is not None:
-            self._stop(event, path, "a key must be a plain text", "write a name")
+            self._stop(event, path, "a key must be plain text", "write a name")
         if event.style is None and (event.value == "<<" or not isinstance(_plain(event.value), str)):
-            self._fault(event, (*path, event.value), "is no text", "put the key in quotes if it is meant")
+            self._fault(event, (*path, event.value), "is not text", "put the key in quotes if it is intended")
         return str(event.value)
 
     def _scalar(self, event: ScalarEvent, path: KeyPath) -> Any:
         if event.style is not None:
             return event.value
         if _SPECIAL_FLOAT.fullmatch(event.value):
-            self._fault(event, path, f"{event.value} is no finite number", "write a number")
+            self._fault(event, path, f"{event.value} is not a finite number", "write a number")
         value = _plain(event.value)
         if isinstance(value, float) and not math.isfinite(value):
-            self._fault(event, path, f"{event.value} is beyond a double", "write a smaller number")
+            self._fault(event, path, f"{event.value} is out of range for a double", "write a smaller number")
         return value
 
     def _place(self, event: Event) -> Place:

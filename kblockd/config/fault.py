@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: all of it, each with file, line, key, fault and next step."""
+"""The faults of a configuration, each with file, line, key, message and next step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kblockd.domain.contract.fault import dotted
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a key stands; line and column count from 1."""
+    """The place of a key; line and column count from 1."""
 
     file: Path
     line: int
@@ -41,7 +41,7 @@ class ConfigurationFault:
 
 
 class ConfigurationError(Exception):
-    """The start is refused. The text has one line for each fault, in the order of files and lines."""
+    """The start is refused. The message has one line per fault, in the order of files and lines."""
 
     def __init__(self, faults: Iterable[ConfigurationFault]) -> None:
         self.faults = tuple(sorted(faults, key=lambda fault: fault.place))

@@ -1,4 +1,4 @@
-"""The account that the daemon runs as, and the groups that its sockets are given to."""
+"""The account that the daemon runs as, and the groups of its sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP_BITS = 0o070
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """``uid`` and ``gid`` of the daemon; ``writers``: further users who may own what decides."""
+    """``uid`` and ``gid`` of the daemon; ``trusted``: users besides root who may own files that affect decisions."""
 
     uid: int
     gid: int
@@ -33,8 +33,8 @@ class Account:
 
     @classmethod
     def of_data(cls, data_dir: Path) -> Account:
-        """For a command beside the daemon, which may be another user's: the owner of ``data_dir`` is the daemon, as it
-        refuses to start as anybody else. Whoever runs the command is trusted as well."""
+        """For a command, which another user may run: the daemon's user owns ``data_dir``, because it refuses to start
+        as anybody else. The user who runs the command is trusted as well."""
         try:
             uid = data_dir.stat().st_uid
         except OSError:
@@ -48,33 +48,33 @@ class Account:
         return cls(uid, gid, frozenset({uid, os.geteuid()}))
 
     def writers(self, model: DaemonFile) -> Writers:
-        """Who alone may write what decides; a group that a socket is given to is private to nobody."""
+        """The only users who may write files that affect decisions; a socket's group never counts as private."""
         return Writers.of(self.trusted, shared=set(gids(model, self).values()))
 
 
 def gids(model: DaemonFile, account: Account) -> dict[int, int]:
-    """The group that reaches each listener, by its position; not those whose mode lets no group, or without such a
-    group on this machine."""
-    found: dict[int, int] = {}
+    """The gid that can open each listener, by position; omits listeners whose mode allows no group or whose group does
+    not exist on this machine."""
+    reaching: dict[int, int] = {}
     for position, listener in enumerate(model.listeners):
         gid = account.gid if listener.group is None else _gid(listener.group)
         if int(listener.mode, 8) & GROUP_BITS and gid is not None:
-            found[position] = gid
-    return found
+            reaching[position] = gid
+    return reaching
 
 
 def faults(daemon: Source[DaemonFile], model: DaemonFile, account: Account) -> Iterator[ConfigurationFault]:
-    """Each group exists and acts, and none reaches the sockets of two owners (LOC-03)."""
+    """Each group exists and has an effect, and none can open the sockets of two owners (LOC-03)."""
     for position, listener in enumerate(model.listeners):
         at: KeyPath = ("listeners", position, "group")
         if listener.group is None:
             continue
         if _gid(listener.group) is None:
-            message = f"no group {listener.group!r} on this machine"
+            message = f"group {listener.group!r} does not exist on this machine"
             yield daemon.document.fault(at, message, f"groupadd --system {listener.group}, or correct the name")
         if not int(listener.mode, 8) & GROUP_BITS:
-            message = f"acts only with a mode that lets a group in, not with {listener.mode}"
-            yield daemon.document.fault(at, message, 'set the mode to "0660", or take the group out')
+            message = f"has no effect: the mode {listener.mode} gives the group no access"
+            yield daemon.document.fault(at, message, 'set the mode to "0660", or remove the group')
     yield from _shared(daemon, model, account)
 
 
@@ -87,15 +87,15 @@ def _shared(daemon: Source[DaemonFile], model: DaemonFile, account: Account) -> 
         if owner == others:
             continue
         message = (
-            f"the group {_group(gid)} reaches this socket of {listener.principal} (owner {owner}) and {other.unix} of "
-            f"{other.principal} (owner {others}): its members could ask and approve"
+            f"the group {_group(gid)} can open this socket of {listener.principal} (owner {owner}) and {other.unix} of "
+            f"{other.principal} (owner {others}): its members could request and approve"
         )
-        step = "give each owner's sockets a group of their own with group:, or the mode 0600"
+        step = "give each owner's sockets their own group with group:, or the mode 0600"
         yield daemon.document.fault(("listeners", position), message, step)
 
 
 def warnings(model: DaemonFile, account: Account) -> Iterator[str]:
-    """Users whom the user database shows in groups of different owners: they may act as both."""
+    """Users who, by the user database, are in the groups of several owners and could act as all of them."""
     owners = {principal.id: principal.owner for principal in model.principals}
     reached: dict[str, set[str]] = {}
     everybody = pwd.getpwall()
@@ -104,7 +104,7 @@ def warnings(model: DaemonFile, account: Account) -> Iterator[str]:
             reached.setdefault(name, set()).add(owners[model.listeners[position].principal])
     for name, several in sorted(reached.items()):
         if len(several) > 1:
-            yield f"listeners: the user {name} is in groups that reach sockets of {', '.join(sorted(several))}"
+            yield f"listeners: the user {name} is in groups that can open sockets of {', '.join(sorted(several))}"
 
 
 def _members(gid: int, everybody: list[pwd.struct_passwd]) -> set[str]:
@@ -112,13 +112,13 @@ def _members(gid: int, everybody: list[pwd.struct_passwd]) -> set[str]:
         named = set(grp.getgrgid(gid).gr_mem)
     except KeyError:
         named = set()
-    # Root and the daemon itself reach every socket anyway.
-    mighty = {user.pw_name for user in everybody if user.pw_uid in (0, os.geteuid())}
-    return (named | {user.pw_name for user in everybody if user.pw_gid == gid}) - mighty
+    # Root and the daemon itself can open every socket anyway.
+    privileged = {user.pw_name for user in everybody if user.pw_uid in (0, os.geteuid())}
+    return (named | {user.pw_name for user in everybody if user.pw_gid == gid}) - privileged
 
 
 def _gid(group: str | int) -> int | None:
-    """A number needs no name on this machine."""
+    """A numeric gid need not have a name on this machine."""
     if isinstance(group, int):
         return group
     try:

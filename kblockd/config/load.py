@@ -1,4 +1,4 @@
-"""From a path to a ``Configuration``, or to every fault at once."""
+"""From a path to a ``Configuration``, or to all faults at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kblockd.config import clocks, crosscheck, groups, opa, ownership, sources, 
 from kblockd.config.configuration import Configuration, Listener, Loopback, PolicySettings, TelemetrySettings
 from kblockd.config.fault import ConfigurationError, ConfigurationFault
 from kblockd.config.groups import Account
-from kblockd.config.model import DaemonFile, LimitsSection
+from kblockd.config.model import DaemonFile
 from kblockd.config.sources import SettingsModel, Source, beside
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
@@ -30,9 +30,9 @@ def load(
 ) -> Configuration:
     """The configuration in ``file`` and in the folders that it names; raises ``ConfigurationError``.
 
-    ``check_pins`` is False only for the command that makes pins. ``settings_model`` answers the settings model of an
+    ``check_pins`` is False only for the command that creates pins. ``settings_model`` returns the settings model of an
     adapter (or None), so that an upstream's ``settings`` are checked here, with file and line. ``account`` is the
-    daemon's own; None for a command, which may run as somebody else and takes the owner of ``data_dir`` for it.
+    daemon's own; None for a command, which may run as another user and assumes the owner of ``data_dir``.
     """
     daemon = sources.daemon_file(file)
     faults = list(daemon.faults)
@@ -42,7 +42,7 @@ def load(
     if daemon.model is not None:
         account = account or Account.of_data(beside(daemon.file, daemon.model.data_dir))
         writers = account.writers(daemon.model)
-        faults.extend(_between(daemon, daemon.model, contracts, upstreams, check_pins))
+        faults.extend(_constraints(daemon, daemon.model, contracts, upstreams, check_pins))
         faults.extend(groups.faults(daemon, daemon.model, account))
         faults.extend(ownership.faults(daemon, daemon.model, contracts, upstreams.values(), writers))
     if settings_model is not None:
@@ -62,20 +62,20 @@ def load(
 def _folders(
     daemon: Source[DaemonFile], faults: list[ConfigurationFault]
 ) -> tuple[list[Source[ActionContract]], dict[str, Source[UpstreamConfig]]]:
-    """Reads both folders even when kblockd.yaml has faults, as long as it names them."""
+    """Reads both folders, even if kblockd.yaml has faults, as long as it names them."""
     named: dict[str, Any] = daemon.document.value or {}
     contracts: list[Source[ActionContract]] = []
     upstreams: list[Source[UpstreamConfig]] = []
     if isinstance(named.get("actions"), str):
-        contracts, more = sources.contracts(beside(daemon.file, named["actions"]))
-        faults.extend(more)
+        contracts, folder_faults = sources.contracts(beside(daemon.file, named["actions"]))
+        faults.extend(folder_faults)
     if isinstance(named.get("upstreams"), str):
-        upstreams, more = sources.upstreams(beside(daemon.file, named["upstreams"]))
-        faults.extend(more)
+        upstreams, folder_faults = sources.upstreams(beside(daemon.file, named["upstreams"]))
+        faults.extend(folder_faults)
     return contracts, {source.file.stem: source for source in upstreams}
 
 
-def _between(
+def _constraints(
     daemon: Source[DaemonFile],
     model: DaemonFile,
     contracts: list[Source[ActionContract]],
@@ -112,7 +112,10 @@ def _configuration(
         listeners=_listeners(file, model, account),
         insecure_loopback=Loopback(loopback.address, loopback.principal) if loopback else None,
         clocks=Clocks(**model.clocks.model_dump()),
-        limits=_limits(model.limits),
+        limits=Limits(
+            **model.limits.model_dump(exclude={"per_principal"}),
+            per_principal=Shares(**model.limits.per_principal.model_dump()),
+        ),
         telemetry=TelemetrySettings(telemetry.otlp, telemetry.sample_ratio, frozenset(telemetry.trust_parent_sampling)),
         unpinned_tools=model.development.unpinned_tools,
         failpoints=model.development.failpoints,
@@ -134,39 +137,34 @@ def _policy(file: Path, model: DaemonFile, writers: Writers) -> PolicySettings:
         input_retention_days=model.policy.input_retention_days,
         writers=writers,
         require_tests=model.policy.require_tests,
-        floors=MappingProxyType({tier: Floor(one.count, one.roles) for tier, one in model.approval_floor}),
+        floors=MappingProxyType({tier: Floor(floor.count, floor.roles) for tier, floor in model.approval_floor}),
     )
 
 
 def _listeners(file: Path, model: DaemonFile, account: Account) -> tuple[Listener, ...]:
     gids = groups.gids(model, account)
     return tuple(
-        Listener(beside(file, one.unix), int(one.mode, 8), one.principal, gids.get(position))
-        for position, one in enumerate(model.listeners)
+        Listener(beside(file, listener.unix), int(listener.mode, 8), listener.principal, gids.get(position))
+        for position, listener in enumerate(model.listeners)
     )
 
 
-def _limits(section: LimitsSection) -> Limits:
-    shares = Shares(**section.per_principal.model_dump())
-    return Limits(**section.model_dump(exclude={"per_principal"}), per_principal=shares)
-
-
 def _warnings(model: DaemonFile, upstreams: dict[str, UpstreamConfig]) -> Iterator[str]:
-    """What is allowed and dangerous, one sentence each."""
+    """Dangerous settings that are allowed, one sentence each."""
     development = model.development
     if development.insecure_loopback:
         yield (
-            f"development.insecure_loopback: every process of this machine is {development.insecure_loopback.principal}"
+            f"development.insecure_loopback: every process on this machine is {development.insecure_loopback.principal}"
             f" on {development.insecure_loopback.address}"
         )
     if development.unpinned_tools:
-        yield "development.unpinned_tools: tools run whose definition nobody has reviewed"
+        yield "development.unpinned_tools: tools may run whose definitions nobody has reviewed"
     if development.failpoints:
         yield "development.failpoints: KBLOCKD_FAILPOINT can kill, fail or stall this daemon"
     if model.policy.verification and model.policy.verification.allow_unsigned:
-        yield "policy.verification.allow_unsigned: whoever can write the policy bundle decides, without a signature"
+        yield "policy.verification.allow_unsigned: anybody who can write the policy bundle decides, without a signature"
     if not model.policy.require_tests:
-        yield "policy.require_tests: a policy that nobody has tested may come into force"
+        yield "policy.require_tests: an untested policy may come into force"
     for name, upstream in sorted(upstreams.items()):
         for network in upstream.allow_addresses:
             if network.prefixlen == 0:

@@ -1,4 +1,4 @@
-"""The models of kblockd.yaml, key by key. Units stand in the names: _seconds, _bytes, _mib, _ratio."""
+"""The models of kblockd.yaml, key by key. Names carry the units: _seconds, _bytes, _mib, _ratio."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kblockd.policy.jws import Algorithm
 
 def _owner_only(mode: str) -> str:
     if mode[-1] != "0":
-        raise ValueError("lets everybody be the principal: who may open the socket is who calls; end the mode in 0")
+        raise ValueError("lets everybody act as the principal: opening the socket is the authentication; end it in 0")
     if int(mode, 8) & 0o600 != 0o600:
-        raise ValueError("shuts out the owner; write 0600 or 0660")
+        raise ValueError("denies the owner access; write 0600 or 0660")
     return mode
 
 
@@ -48,13 +48,13 @@ def _opa_url(url: str) -> str:
         port = 0
     bare = parts.path in ("", "/") and not parts.query and not parts.fragment and parts.username is None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not bare:
-        raise ValueError("must be scheme, host and port alone, such as https://opa.example.com:8181")
+        raise ValueError("must be only scheme, host and port, such as https://opa.example.com:8181")
     return url
 
 
 PrincipalId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}$")]
 Owner = PrincipalId
-"""One alphabet for whoever is compared: what looks alike is alike, but for its case (LOC-05)."""
+"""The same restricted alphabet as ids: owners that look alike are equal, except for case (LOC-05)."""
 
 Group = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}$")] | Annotated[int, Field(ge=0, lt=2**32 - 1)]
 Mode = Annotated[str, Field(pattern=r"^0[0-7]{3}$"), AfterValidator(_owner_only)]
@@ -62,7 +62,7 @@ Origin = Annotated[str, Field(pattern=r"^[a-z0-9.-]+(/[A-Za-z0-9._-]+)+$", max_l
 
 
 class LedgerSection(Part):
-    """The origin is the name of the log's key as well, and never changes; a restore opens the next one."""
+    """The origin is also the name of the log's key and never changes; a restore begins a new one."""
 
     origin: Origin
 
@@ -70,7 +70,7 @@ class LedgerSection(Part):
 class OpaSection(Part):
     """An OPA that kblockd starts (``command``, ``run_dir``), or one that somebody else runs (``url``, ``revisions``).
 
-    Which keys go together is for ``kblockd.config.opa`` to say; beside ``url``, ``command`` is for ``policy check``.
+    ``kblockd.config.opa`` checks which keys go together; beside ``url``, ``command`` is used by ``policy check``.
     """
 
     command: Text | None = None
@@ -84,7 +84,7 @@ class OpaSection(Part):
 
 
 class VerificationKeySection(Part):
-    """A public key that a bundle may be signed with: the id that signers and the ledger use, and its one algorithm."""
+    """A public key for signed bundles: the id used by signers and in the ledger, and the only algorithm it is for."""
 
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}$")]
     algorithm: Algorithm
@@ -92,7 +92,7 @@ class VerificationKeySection(Part):
 
 
 class VerificationSection(Part):
-    """Whose bundles may decide; ``scope`` "" is that of tokens without one."""
+    """Whose bundles may come into force; ``scope`` "" matches tokens without a scope."""
 
     allow_unsigned: bool
     scope: Annotated[str, Field(pattern=r"^[!-~]{0,128}$")]
@@ -100,10 +100,10 @@ class VerificationSection(Part):
 
 
 class PolicySection(Part):
-    """The decision point. ``evaluate_timeout_seconds`` bounds one question; a time-out denies.
+    """The decision point. ``evaluate_timeout_seconds`` bounds one query; a time-out denies.
 
-    ``input_retention_days``: how long inputs of questions are kept beside their records; 0 keeps none.
-    ``require_tests``: a bundle without a test of its own does not come into force in the embedded engine.
+    ``input_retention_days``: how long query inputs are stored beside their records; 0 stores none. ``require_tests``:
+    the embedded engine refuses a bundle without tests.
     """
 
     engine: Literal["embedded", "opa"]
@@ -118,7 +118,7 @@ class PolicySection(Part):
 
 
 class FloorSection(Part):
-    """How many distinct owners must approve, whatever policy answers, each with one of ``roles`` (empty: any)."""
+    """How many distinct owners must approve, whatever the policy answers, each with one of ``roles`` (empty: any)."""
 
     count: Annotated[int, Field(ge=0, le=MAX_APPROVALS)]
     roles: Annotated[tuple[Name, ...], FROM_LIST, Field(max_length=MAX_ROLES)]
@@ -126,12 +126,12 @@ class FloorSection(Part):
     @model_validator(mode="after")
     def _roles_of_somebody(self) -> Self:
         if self.roles and self.count == 0:
-            raise ValueError("roles without a count ask nobody; raise count to at least 1, or leave roles empty")
+            raise ValueError("roles without a count have no effect; raise count to at least 1, or leave roles empty")
         return self
 
 
 class FloorsSection(Part):
-    """By risk tier; ``{count: 0, roles: []}`` leaves a tier to policy alone."""
+    """By risk tier; ``{count: 0, roles: []}`` leaves a tier to the policy alone."""
 
     low: FloorSection
     medium: FloorSection
@@ -140,7 +140,7 @@ class FloorsSection(Part):
 
 
 class PrincipalSection(Part):
-    """Who may call. Separation of duties compares ``owner``, the person or team behind it."""
+    """A caller. Separation of duties compares ``owner``, the person or team behind it."""
 
     id: PrincipalId
     kind: Literal["agent", "person", "service"]
@@ -151,9 +151,9 @@ class PrincipalSection(Part):
 
 
 class ListenerSection(Part):
-    """A Unix socket is its principal: whoever may open it calls as that principal.
+    """A Unix socket stands for its principal: whoever can open it calls as that principal.
 
-    ``group`` (a name or a gid) is what the socket is given to; without it the daemon's own group has it.
+    ``group`` (a name or gid) is the socket's group; by default the daemon's own.
     """
 
     unix: Annotated[str, Field(min_length=1)]
@@ -163,7 +163,7 @@ class ListenerSection(Part):
 
 
 class ClocksSection(Part):
-    """``kblockd.domain.settings.Clocks`` as written; C3 is held by ``kblockd.config.clocks``."""
+    """``kblockd.domain.settings.Clocks`` as written; ``kblockd.config.clocks`` checks C3."""
 
     lease_ttl_seconds: Seconds
     heartbeat_seconds: Seconds
@@ -200,7 +200,7 @@ class LimitsSection(Part):
 
 
 class TelemetrySection(Part):
-    """``otlp``: where traces go, null for nowhere. ``trust_parent_sampling``: principals whose sampled flag counts."""
+    """``otlp``: the collector's URL, null for none. ``trust_parent_sampling``: principals whose sampled flag counts."""
 
     otlp: Annotated[str, AfterValidator(_endpoint)] | None
     sample_ratio: Annotated[float, Field(ge=0, le=1)]
@@ -208,14 +208,14 @@ class TelemetrySection(Part):
 
 
 class InsecureLoopback(Part):
-    """A TCP port without authentication: every process of this machine is the principal."""
+    """A TCP port without authentication: every process on this machine acts as the principal."""
 
     address: Annotated[str, AfterValidator(_loopback)]
     principal: PrincipalId
 
 
 class DevelopmentSection(Part):
-    """Off in production; what is on is said loudly at every start."""
+    """Off in production; every enabled setting is logged as a warning at each start."""
 
     insecure_loopback: InsecureLoopback | None
     unpinned_tools: bool
@@ -223,7 +223,7 @@ class DevelopmentSection(Part):
 
 
 class DaemonFile(Part):
-    """The whole of kblockd.yaml. Every key is written: nothing of this file is left to a default that may change."""
+    """The whole of kblockd.yaml. Every key is required, so that no setting depends on a default that may change."""
 
     instance: Name
     data_dir: Text

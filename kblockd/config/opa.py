@@ -1,4 +1,4 @@
-"""``policy.opa``: which keys go together, and what they point at."""
+"""``policy.opa``: which keys go together, and the files that they name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kblockd.paths import Writers
 from kblockd.policy.opa.access import SECRETS, RemoteAccess, is_exposed, is_loopback
 
 RUN_DIR_BYTES: Final = 60
-"""Below it stand a folder and a socket, and the path of a socket has at most 107 bytes."""
+"""Leaves room for a folder and a socket below it: a socket's path has at most 107 bytes."""
 LEAST_MEMORY_MIB: Final = 256
 
 _AT: Final[KeyPath] = ("policy", "opa")
@@ -27,11 +27,11 @@ _FILES: Final = ("token_file", "ca_file", "client_cert_file", "client_key_file")
 
 
 def faults(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[ConfigurationFault]:
-    """Every key acts, or is refused."""
+    """Refuses every key that would have no effect."""
     section = model.policy.opa
     if model.policy.engine == "embedded":
         if section is not None:
-            message = "stands beside engine: embedded, which asks no OPA"
+            message = "has no effect with engine: embedded"
             yield daemon.document.fault(_AT, message, "write null, or set policy.engine to opa")
         return
     if section is None:
@@ -40,13 +40,13 @@ def faults(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[Configurat
         return
     yield from _remote(daemon, section) if section.url else _supervised(daemon, section)
     if section.command is not None and model.policy.memory_mib < LEAST_MEMORY_MIB:
-        message = f"is {model.policy.memory_mib}: OPA does not start with less than {LEAST_MEMORY_MIB}"
+        message = f"is {model.policy.memory_mib}: OPA needs at least {LEAST_MEMORY_MIB} to start"
         yield daemon.document.fault(("policy", "memory_mib"), message, "give it more memory")
     yield from _command(daemon, section)
 
 
 def settings(file: Path, model: DaemonFile, writers: Writers) -> SupervisedOpa | RemoteOpa | None:
-    """Of a section without faults; ``writers``: who alone may write the files that are read again later."""
+    """For a section without faults; ``writers``: the only users who may write files that are read again later."""
     section = model.policy.opa
     if section is None:
         return None
@@ -67,29 +67,29 @@ def _supervised(daemon: Source[DaemonFile], section: OpaSection) -> Iterator[Con
             )
     for key in _REMOTE:
         if getattr(section, key) is not None:
-            yield daemon.document.fault((*_AT, key), "acts only beside url", "take it out")
+            yield daemon.document.fault((*_AT, key), "has an effect only with url", "remove it")
     if section.run_dir is not None:
         length = len(os.fsencode(os.path.normpath(beside(daemon.file, section.run_dir))))
         if length > RUN_DIR_BYTES:
-            message = f"has {length} bytes, at most {RUN_DIR_BYTES} leave room for a socket"
+            message = f"has {length} bytes, more than the {RUN_DIR_BYTES} that leave room for a socket"
             yield daemon.document.fault((*_AT, "run_dir"), message, "use a shorter path, such as /run/kblockd/opa")
 
 
 def _remote(daemon: Source[DaemonFile], section: OpaSection) -> Iterator[ConfigurationFault]:
     parts = urlsplit(section.url or "")
     if section.run_dir is not None:
-        yield daemon.document.fault((*_AT, "run_dir"), "acts only without url", "take it out")
+        yield daemon.document.fault((*_AT, "run_dir"), "has an effect only without url", "remove it")
     if section.revisions is None:
-        message = "has a url and no revisions: OPA could serve what nobody checked"
+        message = "has a url but no revisions: OPA could serve an unchecked policy"
         yield daemon.document.fault(_AT, message, "name the file that `kblockd policy check` writes")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        message = "is plain http beyond this machine: anybody between could decide, and read the token"
+        message = "is plain http to another machine: anybody in between could decide, and read the token"
         yield daemon.document.fault((*_AT, "url"), message, "use https, or an address such as http://127.0.0.1:8181")
     if (section.client_cert_file is None) != (section.client_key_file is None):
-        yield daemon.document.fault(_AT, "has one of client_cert_file and client_key_file", "name both or none")
+        yield daemon.document.fault(_AT, "has only one of client_cert_file and client_key_file", "name both or none")
     for key in _TLS:
         if parts.scheme == "http" and getattr(section, key) is not None:
-            yield daemon.document.fault((*_AT, key), "acts only with https", "take it out")
+            yield daemon.document.fault((*_AT, key), "has an effect only with https", "remove it")
     for key in _FILES:
         path = getattr(section, key)
         if path is None:

@@ -1,5 +1,5 @@
-"""Nobody but root and the daemon's user may write what decides: every file that the configuration names, and every
-folder above each (LOC-02)."""
+"""Only root and the daemon's user may write the files that the configuration names, and the folders above them
+(LOC-02)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _OPA_FILES = ("command", "run_dir", "revisions", "token_file", "ca_file", "clien
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """One path to judge, and the key that names it; ``judge`` raises ``Unsafe``, or ``OSError`` for what is not there
-    (which is said by whoever reads it)."""
+class _Check:
+    """One path to check, and the key that names it; ``judge`` raises ``Unsafe``, or ``OSError`` for a missing path
+    (which its reader reports)."""
 
     document: Document
     key: KeyPath
@@ -38,42 +38,42 @@ def faults(
     upstreams: Iterable[Source[UpstreamConfig]],
     writers: Writers,
 ) -> Iterator[ConfigurationFault]:
-    """One for each path that somebody else may write, however many files stand below it."""
-    told: set[Path] = set()
-    for look in _looks(daemon, model, [*contracts], [*upstreams], writers):
+    """One for each path that somebody else may write, however many files are below it."""
+    reported: set[Path] = set()
+    for check in _checks(daemon, model, [*contracts], [*upstreams], writers):
         try:
-            look.judge()
+            check.judge()
         except OSError:
             continue
         except Unsafe as unsafe:
-            if unsafe.path not in told:
-                told.add(unsafe.path)
+            if unsafe.path not in reported:
+                reported.add(unsafe.path)
                 message = f"{unsafe.path} {unsafe.message}, and so decide what is allowed"
-                yield look.document.fault(look.key, message, unsafe.next_step)
+                yield check.document.fault(check.key, message, unsafe.next_step)
 
 
-def _looks(
+def _checks(
     daemon: Source[DaemonFile],
     model: DaemonFile,
     contracts: list[Source[Any]],
     upstreams: list[Source[UpstreamConfig]],
     writers: Writers,
-) -> Iterator[_Look]:
+) -> Iterator[_Check]:
     for source in (daemon, *contracts, *upstreams):
-        yield _Look(source.document, (), partial(writers.judge, source.document.steps))
+        yield _Check(source.document, (), partial(writers.judge, source.document.steps))
     for key, path in _named(model):
-        yield _Look(daemon.document, key, partial(writers.judge_path, beside(daemon.file, path)))
-    # No group has any business in a folder of sockets, whatever the user database shows of it.
+        yield _Check(daemon.document, key, partial(writers.judge_path, beside(daemon.file, path)))
+    # No group needs write access to a folder of sockets, not even a private one.
     strict = replace(writers, gids=frozenset())
     for position, listener in enumerate(model.listeners):
         folder = beside(daemon.file, listener.unix).parent
-        yield _Look(daemon.document, ("listeners", position, "unix"), partial(strict.judge_path, folder))
-    if model.policy.opa is None or model.policy.opa.url is None:  # what a remote OPA serves does not come from here
+        yield _Check(daemon.document, ("listeners", position, "unix"), partial(strict.judge_path, folder))
+    if model.policy.opa is None or model.policy.opa.url is None:  # a remote OPA gets its bundle elsewhere
         bundle = beside(daemon.file, model.policy.bundle)
-        yield _Look(daemon.document, ("policy", "bundle"), partial(check_writers, bundle, writers))
+        yield _Check(daemon.document, ("policy", "bundle"), partial(check_writers, bundle, writers))
     for source in upstreams:
-        for key, found in _secrets(source.model):
-            yield _Look(source.document, key, partial(writers.judge_path, found))
+        for key, file in _secrets(source.model):
+            yield _Check(source.document, key, partial(writers.judge_path, file))
 
 
 def _named(model: DaemonFile) -> Iterator[tuple[KeyPath, str]]:

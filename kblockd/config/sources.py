@@ -1,4 +1,4 @@
-"""The three kinds of files, each read into a document and a model, with every fault of each."""
+"""The three kinds of files, each read into a document and a model, with all faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UPSTREAM_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[Model]):
-    """One file: its document, its model (None when it has faults) and those faults."""
+    """One file: its document, its model (None if it has faults) and the faults."""
 
     document: Document
     model: Model | None
@@ -52,18 +52,17 @@ def contracts(folder: Path) -> tuple[list[Source[ActionContract]], list[Configur
 
 
 def upstreams(folder: Path) -> tuple[list[Source[UpstreamConfig]], list[ConfigurationFault]]:
-    """Every ``*.yaml`` of the folder; the name of an upstream is the file's."""
+    """Every ``*.yaml`` of the folder; the file's name is the upstream's."""
     documents, faults = _documents(folder)
     for document in documents:
         if not _UPSTREAM_NAME.fullmatch(document.file.stem):
-            message = "is no name for an upstream"
+            message = "is not a valid name for an upstream"
             faults.append(ConfigurationFault(Place(document.file, 1, 1), (), message, "use a-z, 0-9, - and _"))
-    found = [_source(UpstreamConfig, document, as_json=True) for document in documents]
-    return [_resolved(source) for source in found], faults
+    return [_resolved(_source(UpstreamConfig, document, as_json=True)) for document in documents], faults
 
 
 def settings_faults(source: Source[UpstreamConfig], settings_model: SettingsModel) -> Iterator[ConfigurationFault]:
-    """What the adapter's own model says of ``settings``, at the lines of the upstream's file."""
+    """The faults that the adapter's settings model reports, with the lines of the upstream's file."""
     if source.model is None or (model := settings_model(source.model.adapter)) is None:
         return
     try:
@@ -74,7 +73,7 @@ def settings_faults(source: Source[UpstreamConfig], settings_model: SettingsMode
 
 
 def beside(file: Path, path: str | Path) -> Path:
-    """A relative path is relative to the file in which it is written."""
+    """Resolves a path relative to the file that contains it."""
     return file.parent.absolute() / path
 
 
@@ -91,7 +90,7 @@ def _source(model: type[Model], document: Document, *, as_json: bool = False) ->
 
 
 def _documents(folder: Path) -> tuple[list[Document], list[ConfigurationFault]]:
-    """Each file is opened beneath the folder: a link may lead to another place inside it, and nowhere else."""
+    """Opens each file beneath the folder: a link may lead to another place inside it, and nowhere else."""
     try:
         with open_path(folder) as top:
             files, faults = _files(folder, os.listdir(top.descriptor))
@@ -110,7 +109,7 @@ def _files(folder: Path, listed: list[str]) -> tuple[list[Path], list[Configurat
     ]
     files = [path for path in names if path.suffix == ".yaml"]
     if not files:
-        message = "holds no *.yaml"
+        message = "contains no *.yaml"
         faults.append(ConfigurationFault(Place(folder, 1, 1), (), message, "write one, or correct the path"))
     return files, faults
 

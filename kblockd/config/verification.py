@@ -1,4 +1,4 @@
-"""``policy.verification``: from key files to a ``Trust``, or why there is none."""
+"""``policy.verification``: from key files to a ``Trust``, or to faults."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _AT: Final[KeyPath] = ("policy", "verification")
 
 
 def faults(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[ConfigurationFault]:
-    """Each key can verify what it is configured for, and something can come into force."""
+    """Each key is usable with its algorithm, and at least one bundle could come into force."""
     section = model.policy.verification
     if section is None:
         return
     if not section.keys and not section.allow_unsigned:
         message = "names no key and allows nothing unsigned: no policy could come into force"
-        yield daemon.document.fault(_AT, message, "name the public key of whoever signs the bundles, or write null")
+        yield daemon.document.fault(_AT, message, "name the public key of the bundles' signer, or write null")
     if not section.keys and section.scope:
-        message = "acts only with keys"
+        message = "has an effect only with keys"
         yield daemon.document.fault((*_AT, "scope"), message, 'write "", or name a key')
     seen: set[str] = set()
     for position, key in enumerate(section.keys):
         at: KeyPath = (*_AT, "keys", position)
         if key.id in seen:
-            yield daemon.document.fault((*at, "id"), f"{key.id!r} stands twice", "give each key one id")
+            yield daemon.document.fault((*at, "id"), f"duplicate id {key.id!r}", "give each key its own id")
         seen.add(key.id)
         try:
             _key(daemon.file, key)
@@ -44,7 +44,7 @@ def faults(daemon: Source[DaemonFile], model: DaemonFile) -> Iterator[Configurat
 
 
 def trust(file: Path, model: DaemonFile) -> Trust:
-    """Of a section without faults; raises ``OSError`` or ``BadKey`` when a file has changed meanwhile."""
+    """For a section without faults; raises ``OSError`` or ``BadKey`` if a file has changed since the check."""
     section = model.policy.verification
     if section is None:
         return UNVERIFIED

@@ -27,7 +27,7 @@ class Finding(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """One execution as its caller may see it; ``output_json`` holds only what the contract reveals."""
 
     execution_id: str

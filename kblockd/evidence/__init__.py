@@ -1,7 +1,7 @@
-"""What an auditor holds in hand: signed statements, keys and their verification.
+"""The evidence for auditors: signed statements, keys and their verification.
 
-Here live DSSE envelopes, the in-toto statements (RESULT, RECEIPT, APPROVAL, DISPOSITION), the key set and the key ring,
-the key ceremonies (init, rotation, retirement) and ``verify_offline.py``, which runs alone. Every format is a public
-standard. Nothing here talks to the store or decides when something is signed; the tree and its checkpoints live in
-``kblockd.ledger``. ``verify_offline.py`` shares no code with the rest on purpose: it must not inherit its mistakes.
+Contains DSSE envelopes, the in-toto statements (RESULT, RECEIPT, APPROVAL, DISPOSITION), the key set and the key ring,
+the key ceremonies (init, rotation, retirement) and the standalone ``verify_offline.py``. Every format is a public
+standard. Nothing here uses the store or decides when to sign; the tree and its checkpoints live in ``kblockd.ledger``.
+``verify_offline.py`` deliberately shares no code with the rest, so that it does not inherit its mistakes.
 """

@@ -1,6 +1,6 @@
 """Key ceremonies: init, rotation, retirement. Each needs the root key, which is offline at all other times.
 
-Every ceremony ends in a new key set that the root signed. The daemon records it at its next start: the bodies of
+Every ceremony produces a new key set signed by the root. The daemon records it at its next start: the bodies of
 ``key.added`` and ``key.retired`` name it by digest, and the signed key set itself is the record's aux.
 """
 
@@ -26,7 +26,7 @@ from kblockd.evidence.keyring import KEYSET_FILE, ROOT_FILE, key_file, next_file
 
 @dataclass(frozen=True, slots=True)
 class KeySetChange:
-    """What a ceremony did: the new key set, its signed envelope, and which keys it added or ended."""
+    """The result of a ceremony: the new key set, its signed envelope, and the keys that it added or ended."""
 
     keyset: KeySet
     envelope: bytes
@@ -44,8 +44,8 @@ def init_keys(
 ) -> KeySetChange:
     """New keys in a new folder, and the root's private key in ``root_file``, to be taken offline.
 
-    Raises ``KeysRefused`` when either exists already or the root would lie among the daemon's keys. The folder appears
-    whole or not at all; the root file is written last but one, so that a failure leaves no keys without a root.
+    Raises ``KeysRefused`` if either already exists or the root would be among the daemon's keys. The folder appears
+    complete or not at all; the root file is written just before that, so that a failure leaves no keys without a root.
     """
     _check_places(folder, root_file)
     root = keys.LocalSigner(generate())
@@ -65,7 +65,7 @@ def init_keys(
         fresh.rename(folder)
     except OSError as error:
         shutil.rmtree(fresh, ignore_errors=True)
-        raise KeysRefused(f"{error.filename}: {error.strerror}; no keys were made") from None
+        raise KeysRefused(f"{error.filename}: {error.strerror}; no keys were created") from None
     keys.sync_folder(folder.parent)
     return change
 
@@ -77,16 +77,16 @@ def add_effect_secret(
     uid: int | None = None,
     generate: keys.Generate = Ed25519PrivateKey.generate,
 ) -> bool:
-    """The secret of effect keys, for a folder of keys that was made before there was one; False when it is there.
+    """Adds the secret of effect keys to a folder that was created before there was one; False if it exists.
 
-    Whole or not at all, so that it can be repeated. Raises ``KeysRefused``. Whoever calls this knows that the ledger
-    has never had one: a second secret would make other effect keys of the same calls.
+    Atomic, so it can be repeated. Raises ``KeysRefused``. The caller must know that the ledger has never had such a
+    secret: a second one would give the same calls different effect keys.
     """
     owner = os.geteuid() if uid is None else uid
     keys.check_folder(folder, uid=owner)
     if (folder / EFFECT_FILE).exists():
         return False
-    keys.read_private(folder / key_file(Role.RESULT), passphrase, uid=owner)  # the passphrase is that of the others
+    keys.read_private(folder / key_file(Role.RESULT), passphrase, uid=owner)  # checks the passphrase
     keys.replace(folder / EFFECT_FILE, keys.private_pem(generate(), passphrase))
     return True
 
@@ -102,19 +102,19 @@ def add_key(
     uid: int | None = None,
     generate: keys.Generate = Ed25519PrivateKey.generate,
 ) -> KeySetChange:
-    """A new key for a role, valid from a ledger index on (the size of the stopped ledger); the old one ends before it.
+    """A new key for a role, valid from a ledger index (the size of the stopped ledger); the old key ends before it.
 
-    The old private key is destroyed; its public half stays in the key set, so old receipts keep verifying (RCP-08).
-    Raises ``KeysRefused``.
+    Destroys the old private key; its public half stays in the key set, so old receipts keep verifying (RCP-08). Raises
+    ``KeysRefused``.
     """
     keyset, root = _open(folder, root_file, root_passphrase, uid)
     signer = keys.LocalSigner(generate())
     retired = _end(keyset, role, from_index)
     fresh = PublicKey(role, signer.public_key, from_index)
     ended = {key.kid: key for key in retired}
-    kept = tuple(ended.get(key.kid, key) for key in keyset.keys)
-    change = _signed(KeySet(keyset.version + 1, (*kept, fresh)), root, added=(fresh,), retired=retired)
-    # The order that an interruption leaves readable: the key, then the key set that names it, then its name.
+    previous = tuple(ended.get(key.kid, key) for key in keyset.keys)
+    change = _signed(KeySet(keyset.version + 1, (*previous, fresh)), root, added=(fresh,), retired=retired)
+    # In this order an interruption can be recognised: the key, then the key set that names it, then the final name.
     keys.replace(folder / next_file(role), keys.private_pem(signer.private, passphrase))
     keys.replace(folder / KEYSET_FILE, change.envelope)
     (folder / next_file(role)).replace(folder / key_file(role))
@@ -131,19 +131,19 @@ def retire(
     root_passphrase: bytes | None = None,
     uid: int | None = None,
 ) -> KeySetChange:
-    """Ends a key at a ledger index, without a successor; an index before the present end revokes.
+    """Ends a key at a ledger index, without a successor; an index before the current end revokes it.
 
-    Raises ``KeysRefused``. A range is only ever shortened. The ring does not load until the role has an active key.
+    Raises ``KeysRefused``. A range can only be shortened. The key ring does not load until the role has an active key.
     """
     keyset, root = _open(folder, root_file, root_passphrase, uid)
     known = [key for key in keyset.keys if key.kid == kid]
     if not known:
         raise KeysRefused(f"no key {kid[:64]!r} in the key set")
     if known[0].to_index is not None and to_index > known[0].to_index:
-        raise KeysRefused(f"{kid} ended at {known[0].to_index} already; a range is never lengthened")
+        raise KeysRefused(f"{kid} already ended at {known[0].to_index}; a range is never extended")
     ended = dataclasses.replace(known[0], to_index=to_index)
-    kept = tuple(ended if key.kid == kid else key for key in keyset.keys)
-    change = _signed(KeySet(keyset.version + 1, kept), root, retired=(ended,))
+    changed = tuple(ended if key.kid == kid else key for key in keyset.keys)
+    change = _signed(KeySet(keyset.version + 1, changed), root, retired=(ended,))
     keys.replace(folder / KEYSET_FILE, change.envelope)
     return change
 
@@ -166,10 +166,10 @@ def _check_places(folder: Path, root_file: Path) -> None:
     if root_file.exists() or root_file.is_symlink():
         raise KeysRefused(f"{root_file}: exists; a root key is never overwritten")
     if folder.resolve() in root_file.resolve().parents:
-        raise KeysRefused(f"{root_file}: lies among the daemon's keys; the root is to be taken offline")
+        raise KeysRefused(f"{root_file}: is among the daemon's keys; the root must be taken offline")
     for place in (folder.parent, root_file.parent):
         if not place.is_dir():
-            raise KeysRefused(f"{place}: no such folder; make it first")
+            raise KeysRefused(f"{place}: no such folder; create it first")
 
 
 def _open(folder: Path, root_file: Path, passphrase: bytes | None, uid: int | None) -> tuple[KeySet, keys.LocalSigner]:
@@ -182,14 +182,14 @@ def _open(folder: Path, root_file: Path, passphrase: bytes | None, uid: int | No
 
 
 def _end(keyset: KeySet, role: Role, from_index: int) -> tuple[PublicKey, ...]:
-    """The role's active key, ended just before the index; nothing when the role has none."""
+    """The role's active key, ended just before the index; empty if the role has none."""
     try:
         active = keyset.active(role)
     except KeyNotValid:
         return ()
     if from_index <= active.from_index:
         raise KeysRefused(
-            f"the active {role} key starts at {active.from_index}; a successor starts later, not at {from_index}"
+            f"the active {role} key starts at {active.from_index}; a successor must start later, not at {from_index}"
         )
     return (dataclasses.replace(active, to_index=from_index - 1),)
 

@@ -1,7 +1,7 @@
-"""Frozen dataclasses to the members of a statement and back, strictly.
+"""Strict conversion between frozen dataclasses and the members of a statement.
 
-Integers travel as decimal strings, times as RFC 3339 with ``Z``, None is an absent member; names become camelCase.
-Reading refuses a missing member, an unknown one and a wrong type, and names it by its path.
+Integers become decimal strings, times RFC 3339 with ``Z``, None an absent member, and names camelCase. Reading refuses
+missing members, unknown members and wrong types, and names them by path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
 def write(value: Any) -> Any:
-    """JSON values of a dataclass; raises TypeError for a type that a statement cannot hold."""
+    """The JSON values of a dataclass; raises TypeError for a type that a statement cannot hold."""
     kind = type(value)
     if kind is str or kind is bool:
         return value
@@ -39,7 +39,7 @@ def write(value: Any) -> Any:
         return written
     if isinstance(value, int):
         if value < 0:
-            raise TypeError("a statement holds no negative integer")
+            raise TypeError("a statement cannot hold a negative integer")
         return str(value)
     if isinstance(value, dt.datetime):
         return rfc3339(value)
@@ -72,13 +72,13 @@ def read(kind: type[T], document: Any, at: str = "") -> T:
 
 def camel(name: str) -> str:
     """``not_before`` to ``notBefore``."""
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)
 
 
 @functools.cache
 def _members(kind: Any) -> tuple[tuple[str, str], ...]:
-    """(attribute, member) of a dataclass, nothing of any other type."""
+    """(attribute, member) of a dataclass; empty for any other type."""
     if not dataclasses.is_dataclass(kind):
         return ()
     return tuple((field.name, camel(field.name)) for field in dataclasses.fields(kind))
@@ -88,14 +88,14 @@ def _members(kind: Any) -> tuple[tuple[str, str], ...]:
 def _fields(kind: Any) -> dict[str, tuple[str, Any, bool]]:
     """attribute → (member, type, optional)."""
     hints = typing.get_type_hints(kind)
-    found: dict[str, tuple[str, Any, bool]] = {}
+    fields: dict[str, tuple[str, Any, bool]] = {}
     for field in dataclasses.fields(kind):
         of, optional = hints[field.name], False
         if isinstance(of, types.UnionType):
             (of,) = (arm for arm in typing.get_args(of) if arm is not type(None))
             optional = True
-        found[field.name] = (camel(field.name), of, optional)
-    return found
+        fields[field.name] = (camel(field.name), of, optional)
+    return fields
 
 
 def _member(of: Any, value: Any, at: str) -> Any:
@@ -111,18 +111,18 @@ def _member(of: Any, value: Any, at: str) -> Any:
             raise BadStatement(f"{at}: must be true or false")
         return value
     if not isinstance(value, str):
-        raise BadStatement(f"{at}: must be a text")
+        raise BadStatement(f"{at}: must be text")
     return _text(of, value, at)
 
 
 def _text(of: Any, value: str, at: str) -> Any:
     if of is int:
         if not _DECIMAL.fullmatch(value):
-            raise BadStatement(f"{at}: must be a decimal integer in a text")
+            raise BadStatement(f"{at}: must be a decimal integer as text")
         return int(value)
     try:
         if of is dt.datetime:
             return parse_rfc3339(value)
         return of(value) if issubclass(of, enum.Enum) else value
     except ValueError:
-        raise BadStatement(f"{at}: {value[:64]!r} is not possible here") from None
+        raise BadStatement(f"{at}: {value[:64]!r} is not a valid value") from None

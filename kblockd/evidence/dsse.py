@@ -1,7 +1,7 @@
-"""DSSE v1.0.2: a signature over payload type and payload, length-framed (PAE), never over bare bytes.
+"""DSSE v1.0.2: a signature over the length-framed payload type and payload (PAE), never over bare bytes.
 
-The strict form that kblockd writes and reads has exactly one signature and always a key id. Source: the DSSE protocol,
-version 1.0.2; evidence.md.
+kblockd writes and reads a strict form with exactly one signature, which always has a key id. Source: the DSSE
+protocol, version 1.0.2; evidence.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FindKey = Callable[[str], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class DsseEnvelope:
     """A parsed envelope; nothing in it is trusted before ``verify``."""
 
     payload_type: str
@@ -39,13 +39,13 @@ class Envelope:
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """The pre-authentication encoding: what is signed."""
+    """The pre-authentication encoding, which is signed."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
 def sign(payload_type: str, payload: bytes, signer: Signer) -> bytes:
-    """The envelope's JCS bytes; raises OSError when the key cannot be used."""
+    """The envelope's JCS bytes; raises OSError if the key cannot be used."""
     return canonical(
         {
             "payload": base64.b64encode(payload).decode(),
@@ -57,12 +57,12 @@ def sign(payload_type: str, payload: bytes, signer: Signer) -> bytes:
     )
 
 
-def read(envelope: bytes) -> Envelope:
+def read(envelope: bytes) -> DsseEnvelope:
     """Strict: exactly the members of the standard, one signature, canonical base64. Raises ``BadEnvelope``."""
     try:
         document = parse(envelope, max_bytes=MAX_BYTES)
     except NotCanonical as error:
-        raise BadEnvelope(f"the envelope is not JSON that can be trusted: {error}") from None
+        raise BadEnvelope(f"the envelope is not strict JSON: {error}") from None
     _members(document, {"payload", "payloadType", "signatures"}, "the envelope")
     signatures = document["signatures"]
     if not isinstance(signatures, list) or len(signatures) != 1:
@@ -70,26 +70,26 @@ def read(envelope: bytes) -> Envelope:
     _members(signatures[0], {"keyid", "sig"}, "the signature")
     kind, key_id = document["payloadType"], signatures[0]["keyid"]
     if not isinstance(kind, str) or not isinstance(key_id, str) or not key_id:
-        raise BadEnvelope("payloadType and keyid must be texts")
+        raise BadEnvelope("payloadType and keyid must be text")
     signature = _base64(signatures[0]["sig"], "sig")
     if len(signature) != SIGNATURE_BYTES:
-        raise BadEnvelope(f"sig has {len(signature)} bytes, Ed25519 has {SIGNATURE_BYTES}")
-    return Envelope(kind, _base64(document["payload"], "payload"), key_id, signature)
+        raise BadEnvelope(f"sig has {len(signature)} bytes instead of the {SIGNATURE_BYTES} of Ed25519")
+    return DsseEnvelope(kind, _base64(document["payload"], "payload"), key_id, signature)
 
 
-def verify(envelope: bytes, payload_type: str, find: FindKey) -> Envelope:
-    """The envelope once its signature fits; raises ``BadEnvelope``, ``UnknownKey`` or ``BadSignature``."""
-    found = read(envelope)
-    if found.payload_type != payload_type:
-        raise BadEnvelope(f"payloadType is {found.payload_type[:64]!r}, expected {payload_type!r}")
-    key = find(found.key_id)
+def verify(envelope: bytes, payload_type: str, find: FindKey) -> DsseEnvelope:
+    """The envelope, with a verified signature; raises ``BadEnvelope``, ``UnknownKey`` or ``BadSignature``."""
+    parsed = read(envelope)
+    if parsed.payload_type != payload_type:
+        raise BadEnvelope(f"payloadType is {parsed.payload_type[:64]!r}, expected {payload_type!r}")
+    key = find(parsed.key_id)
     if key is None:
-        raise UnknownKey(f"no key {found.key_id[:64]!r} in the key set")
+        raise UnknownKey(f"no key {parsed.key_id[:64]!r} in the key set")
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(found.signature, pae(payload_type, found.payload))
+        Ed25519PublicKey.from_public_bytes(key).verify(parsed.signature, pae(payload_type, parsed.payload))
     except InvalidSignature:
-        raise BadSignature(f"the signature by {found.key_id} does not fit") from None
-    return found
+        raise BadSignature(f"the signature by {parsed.key_id} does not fit") from None
+    return parsed
 
 
 def _members(value: Any, names: set[str], what: str) -> None:
@@ -98,9 +98,9 @@ def _members(value: Any, names: set[str], what: str) -> None:
 
 
 def _base64(text: Any, name: str) -> bytes:
-    """Standard alphabet, with padding, no stray bits: one text for one value."""
+    """Only canonical base64 (standard alphabet, padding, no stray bits), so that each value has one encoding."""
     if not isinstance(text, str):
-        raise BadEnvelope(f"{name} must be a text")
+        raise BadEnvelope(f"{name} must be text")
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,11 +1,11 @@
-"""The secret under which effect keys are derived: one file beside the signing keys, one secret a tenant.
+"""The secret for deriving effect keys: one file beside the signing keys, one derived secret per tenant.
 
-Backups must hold it. A restored ledger that derives other effect keys turns the repeat of a call into a second deed at
-an upstream which knows the first one by its key (EVI-15); and whoever has it can try arguments against a RESULT's
-effect key (EVI-14), so it is guarded as the signing keys are.
+Backups must include it. If a restored ledger derived different effect keys, an upstream that recognises calls by their
+key would execute a repeat as a second action (EVI-15). Whoever has the secret can test guessed arguments against a
+RESULT's effect key (EVI-14), so it is protected like the signing keys.
 
-The file is a PKCS#8 Ed25519 key, because that is the one container here that a passphrase encrypts. Its 32 bytes are
-used as a seed and never sign anything; its public half names it in the ledger without giving it away.
+The file is a PKCS#8 Ed25519 key, because that is the format here that supports a passphrase. Its 32 bytes are a seed
+and never sign anything; its public half identifies the secret in the ledger without revealing it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LABEL: Final = b"kblockd.effect-secret/1\0"
 
 @dataclass(frozen=True, slots=True)
 class EffectSecret:
-    """The seed of all tenants' secrets; ``repr`` shows its id only."""
+    """The seed of all tenants' secrets; ``repr`` shows only its id."""
 
     seed: bytes = field(repr=False)
     public_key: bytes = field(repr=False)
@@ -34,22 +34,22 @@ class EffectSecret:
 
     @classmethod
     def of(cls, signer: keys.LocalSigner) -> EffectSecret:
-        """From the key of the file."""
+        """From the file's key."""
         return cls(signer.private.private_bytes_raw(), signer.public_key, signer.key_id)
 
     @classmethod
     def load(cls, folder: Path, passphrase: bytes | None, *, uid: int) -> EffectSecret:
-        """Raises ``KeysRefused``, never makes one."""
+        """Raises ``KeysRefused``; never creates one."""
         file = folder / EFFECT_FILE
         if not file.exists():
             raise KeysRefused(
                 f"{file}: missing; restore it from the backup of this ledger. Only for a data directory that was "
-                "written before effect keys had a secret, `kblockd ledger upgrade` makes it"
+                "written before effect keys had a secret, `kblockd ledger upgrade` creates it"
             )
         return cls.of(keys.read_private(file, passphrase, uid=uid))
 
     def record_body(self) -> dict[str, Any]:
-        """The body of its ``key.added``: no range and no key set, because nothing is ever verified with it."""
+        """The body of its ``key.added``, without range and key set, because it never verifies anything."""
         return {"kid": self.key_id, "role": ROLE, "publicKey": self.public_key.hex()}
 
     def tenant(self, name: str) -> bytes:

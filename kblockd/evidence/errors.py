@@ -1,14 +1,14 @@
-"""Why evidence is not accepted.
+"""Errors for evidence that is not accepted.
 
 ::
 
     EvidenceError
       BadEnvelope      not a DSSE envelope of the strict form
-      UnknownKey       signed with a key id that the key set does not hold: a verdict of its own (RCP-08)
-      BadSignature     the signature does not fit
-      KeyNotValid      a known key, but of another role or outside its range of ledger indexes
-      BadStatement     the payload is not the statement that was expected
-      KeysRefused      keys at rest that must not be used: missing, readable by others, unsigned (RCP-09)
+      UnknownKey       signed with a key id that is not in the key set: a separate verdict (RCP-08)
+      BadSignature     the signature is invalid
+      KeyNotValid      a known key, but with the wrong role or outside its range of ledger indexes
+      BadStatement     the payload is not the expected statement
+      KeysRefused      stored keys that must not be used: missing, readable by others, unsigned (RCP-09)
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class UnknownKey(EvidenceError):
 
 
 class BadSignature(EvidenceError):
-    """The signature does not fit payload, payload type and key."""
+    """The signature is invalid for payload, payload type and key."""
 
 
 class KeyNotValid(EvidenceError):
-    """A known key in a wrong role, or outside its range of ledger indexes."""
+    """A known key with the wrong role, or outside its range of ledger indexes."""
 
 
 class BadStatement(EvidenceError):
-    """The payload is not the statement that was expected; the message names the member."""
+    """The payload is not the expected statement; the message names the member."""
 
 
 class KeysRefused(EvidenceError):
-    """Keys at rest that must not be used; the message names the file and the next step."""
+    """Stored keys that must not be used; the message names the file and the next step."""

@@ -1,7 +1,7 @@
 """The public keys: a JWKS whose members carry a role and the range of ledger indexes in which they are valid.
 
-No ``alg`` member (some libraries refuse ``Ed25519``, others ``EdDSA``); ``kid`` is the RFC 7638 thumbprint. A key is
-valid by index, not by the clock, so that old receipts keep verifying and a stolen key cannot backdate past a
+No ``alg`` member (some libraries refuse ``Ed25519``, others ``EdDSA``); ``kid`` is the RFC 7638 thumbprint. Validity
+goes by index, not by time, so that old receipts keep verifying and a stolen key cannot backdate anything to before a
 witnessed checkpoint (RCP-08). Source: RFC 7517, 7638, 8037; evidence.md, Keys.
 """
 
@@ -22,7 +22,7 @@ _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
 class Role(enum.StrEnum):
-    """What a key may sign. Roles are apart: one public key never serves two."""
+    """What a key may sign. One public key never has two roles."""
 
     RESULT = "result"  # RESULT, RECEIPT, DISPOSITION
     LOG = "log"  # checkpoints
@@ -37,7 +37,7 @@ def thumbprint(raw: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """32 raw bytes, a role and the inclusive range of ledger indexes; no ``to_index`` while the key is active."""
+    """32 raw bytes, a role and the inclusive range of ledger indexes; ``to_index`` is None while the key is active."""
 
     role: Role
     raw: bytes
@@ -53,12 +53,12 @@ class PublicKey:
         object.__setattr__(self, "kid", thumbprint(self.raw))
 
     def covers(self, index: int) -> bool:
-        """Whether the key may have signed what stands at this ledger index."""
+        """Whether the key is valid for this ledger index."""
         return self.from_index <= index and (self.to_index is None or index <= self.to_index)
 
     def jwk(self) -> dict[str, str]:
-        """The member of the JWKS."""
-        found = {
+        """The key's member of the JWKS."""
+        member = {
             "crv": "Ed25519",
             "fromIndex": str(self.from_index),
             "kid": self.kid,
@@ -67,35 +67,35 @@ class PublicKey:
             "use": "sig",
             "x": _url(self.raw),
         }
-        return found if self.to_index is None else {**found, "toIndex": str(self.to_index)}
+        return member if self.to_index is None else {**member, "toIndex": str(self.to_index)}
 
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """All keys that ever were valid; ``version`` counts up with each ceremony."""
+    """All keys that have ever been valid; ``version`` increases with each ceremony."""
 
     version: int
     keys: tuple[PublicKey, ...]
 
     def __post_init__(self) -> None:
         if len({key.raw for key in self.keys}) != len(self.keys):
-            raise KeysRefused("one public key stands twice in the key set; each has one role and one range")
+            raise KeysRefused("a public key appears twice in the key set; each has one role and one range")
         for role in Role:
-            _apart(role, [key for key in self.keys if key.role is role])
+            _check_ranges(role, [key for key in self.keys if key.role is role])
 
     def raw(self, kid: str) -> bytes | None:
-        """The public key of a key id, whatever its role and range; for ``dsse.verify``."""
+        """The public key with this id, regardless of role and range; for ``dsse.verify``."""
         return next((key.raw for key in self.keys if key.kid == kid), None)
 
     def active(self, role: Role) -> PublicKey:
-        """The key that signs now; raises ``KeyNotValid`` when the role has none."""
+        """The current signing key; raises ``KeyNotValid`` if the role has none."""
         for key in self.keys:
             if key.role is role and key.to_index is None:
                 return key
         raise KeyNotValid(f"no active {role} key")
 
     def valid(self, kid: str, role: Role, index: int) -> PublicKey:
-        """The key, when it has the role and covers the index; raises ``UnknownKey`` or ``KeyNotValid``."""
+        """The key, if it has the role and covers the index; raises ``UnknownKey`` or ``KeyNotValid``."""
         for key in self.keys:
             if key.kid != kid:
                 continue
@@ -108,7 +108,7 @@ class KeySet:
         raise UnknownKey(f"no key {kid[:64]!r} in the key set")
 
     def payload(self) -> bytes:
-        """JCS bytes of the JWKS: what the root signs."""
+        """JCS bytes of the JWKS, which the root signs."""
         return canonical({"keys": [key.jwk() for key in self.keys], "version": str(self.version)})
 
     @classmethod
@@ -117,16 +117,16 @@ class KeySet:
         try:
             document = parse(payload)
         except NotCanonical as error:
-            raise KeysRefused(f"the key set is not JSON that can be trusted: {error}") from None
+            raise KeysRefused(f"the key set is not strict JSON: {error}") from None
         if set(document) != {"keys", "version"} or not isinstance(document["keys"], list):
-            raise KeysRefused("a key set holds exactly keys and version")
-        found = cls(_index(document["version"]), tuple(_key(member) for member in document["keys"]))
-        if found.payload() != payload:
+            raise KeysRefused("a key set must hold exactly keys and version")
+        keyset = cls(_index(document["version"]), tuple(_key(member) for member in document["keys"]))
+        if keyset.payload() != payload:
             raise KeysRefused("the key set has unknown members, a wrong kid, or is not canonical")
-        return found
+        return keyset
 
 
-def _apart(role: Role, keys: list[PublicKey]) -> None:
+def _check_ranges(role: Role, keys: list[PublicKey]) -> None:
     end: int | None = -1
     for key in sorted(keys, key=lambda key: key.from_index):
         if end is None or end >= key.from_index:
@@ -145,7 +145,7 @@ def _key(member: Any) -> PublicKey:
 
 def _index(text: Any) -> int:
     if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
-        raise KeysRefused("an index or version of the key set is not a decimal integer in a text")
+        raise KeysRefused("an index or version of the key set is not a decimal integer as text")
     return int(text)
 
 

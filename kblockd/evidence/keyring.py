@@ -1,8 +1,8 @@
-"""The keys of a running daemon: loaded once, checked hard, never made (RCP-09).
+"""The keys of a running daemon: loaded once, strictly checked, never created (RCP-09).
 
-Files in ``keys/`` (folder 0700, files 0600): ``result.pem``, ``log.pem``, ``approval.pem``, ``root.pub.pem`` and
-``keyset.dsse.json``, the JWKS signed by the root; and ``effect.pem``, which signs nothing (``effect_secret``). The
-root's private key is not among them: it is offline.
+Files in ``keys/`` (folder 0700, files 0600): ``result.pem``, ``log.pem``, ``approval.pem``, ``root.pub.pem``,
+``keyset.dsse.json`` (the JWKS signed by the root) and ``effect.pem``, which signs nothing (``effect_secret``). The
+root's private key is offline.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def key_file(role: Role) -> str:
 
 
 def next_file(role: Role) -> str:
-    """Where a rotation puts the new key until the key set names it."""
+    """The name of a role's new key during a rotation, until the key set names it."""
     return f"{role}.next.pem"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """One signer a role, and the public key set with its signature."""
+    """One signer per role, and the public key set with its signature."""
 
     keyset: KeySet
     keyset_envelope: bytes = field(repr=False)
@@ -51,15 +51,15 @@ class KeyRing:
         root_public_key: bytes | None = None,
         uid: int | None = None,
     ) -> KeyRing:
-        """Raises ``KeysRefused`` with the file and the next step when anything is not as it must be.
+        """Raises ``KeysRefused`` with the file and the next step for any fault.
 
-        ``root_public_key`` (raw) pins the root where the configuration knows it; ``uid`` is the owner that the files
-        must have, by default the effective one of this process.
+        ``root_public_key`` (raw) pins the root; ``uid`` is the required owner of the files, by default this process's
+        effective user.
         """
         owner = os.geteuid() if uid is None else uid
         keyset, envelope, root = read_keyset(folder, uid=owner)
         if root_public_key is not None and root != root_public_key:
-            raise KeysRefused(f"{folder / ROOT_FILE}: not the root key that is pinned; do not use these keys")
+            raise KeysRefused(f"{folder / ROOT_FILE}: not the pinned root key; do not use these keys")
         signers: dict[Role, Signer] = {}
         for role in Role:
             signers[role] = _signer(folder, role, keyset, passphrase, owner)
@@ -86,7 +86,7 @@ class KeyRing:
 
 
 def read_keyset(folder: Path, *, uid: int) -> tuple[KeySet, bytes, bytes]:
-    """(key set, its envelope, the root's raw public key), the signature checked; raises ``KeysRefused``."""
+    """(key set, its envelope, the root's raw public key), with the signature verified; raises ``KeysRefused``."""
     keys.check_folder(folder, uid=uid)
     root = keys.read_public(keys.read_guarded(folder / ROOT_FILE, uid=uid), str(folder / ROOT_FILE))
     envelope = keys.read_guarded(folder / KEYSET_FILE, uid=uid)
@@ -94,14 +94,14 @@ def read_keyset(folder: Path, *, uid: int) -> tuple[KeySet, bytes, bytes]:
 
 
 def open_keyset(envelope: bytes, root: bytes, name: str = "the key set") -> KeySet:
-    """The key set that a root signed; raises ``KeysRefused``."""
+    """The key set in an envelope signed by the root; raises ``KeysRefused``."""
     try:
-        found = dsse.verify(envelope, dsse.JWKS_TYPE, {thumbprint(root): root}.get)
+        opened = dsse.verify(envelope, dsse.JWKS_TYPE, {thumbprint(root): root}.get)
     except EvidenceError as error:
-        raise KeysRefused(f"{name}: not signed by the root: {error}; sign it anew with the offline root key") from None
-    keyset = KeySet.read(found.payload)
+        raise KeysRefused(f"{name}: not signed by the root: {error}; sign it again with the offline root key") from None
+    keyset = KeySet.read(opened.payload)
     if keyset.raw(thumbprint(root)) is not None:
-        raise KeysRefused(f"{name}: the root key has a second role; make keys of their own")
+        raise KeysRefused(f"{name}: the root key has a second role; create separate keys")
     return keyset
 
 

@@ -1,7 +1,7 @@
-"""Ed25519 private keys at rest: PKCS#8 in files that nobody else can read, and the Signer over one of them.
+"""Stored Ed25519 private keys: PKCS#8 in files that only their owner can read, and a Signer that uses one.
 
-A passphrase, where one is used, is 32 random bytes (systemd ``LoadCredentialEncrypted=``), not a word: PKCS#8 as
-``cryptography`` writes it derives its key by 2,048 rounds of PBKDF2 only. Source: evidence.md, Keys; RCP-09.
+A passphrase should be 32 random bytes (systemd ``LoadCredentialEncrypted=``), not a word: the PKCS#8 of
+``cryptography`` derives its key with only 2,048 rounds of PBKDF2. Source: evidence.md, Keys; RCP-09.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Generate = Callable[[], Ed25519PrivateKey]
 
 @dataclass(frozen=True, slots=True)
 class LocalSigner:
-    """A ``kblockd.domain.signing.Signer`` over a key in memory; ``repr`` shows its id only."""
+    """A ``kblockd.domain.signing.Signer`` with a key in memory; ``repr`` shows only its id."""
 
     private: Ed25519PrivateKey = field(repr=False)
     public_key: bytes = field(init=False, repr=False)
@@ -45,7 +45,7 @@ class LocalSigner:
 
 
 def private_pem(key: Ed25519PrivateKey, passphrase: bytes | None) -> bytes:
-    """PKCS#8, encrypted when a passphrase is given."""
+    """PKCS#8, encrypted if a passphrase is given."""
     encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if passphrase is not None:
         encryption = serialization.BestAvailableEncryption(passphrase)
@@ -53,23 +53,23 @@ def private_pem(key: Ed25519PrivateKey, passphrase: bytes | None) -> bytes:
 
 
 def public_pem(raw: bytes) -> bytes:
-    """SubjectPublicKeyInfo, as openssl reads it."""
+    """SubjectPublicKeyInfo in PEM, as openssl reads it."""
     key = Ed25519PublicKey.from_public_bytes(raw)
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def read_private(file: Path, passphrase: bytes | None, *, uid: int) -> LocalSigner:
-    """The key of a guarded file; raises ``KeysRefused``, never makes one (RCP-09)."""
+    """The key in a guarded file; raises ``KeysRefused``; never creates one (RCP-09)."""
     data = read_guarded(file, uid=uid)
     try:
         key = serialization.load_pem_private_key(data, passphrase)
     except TypeError:
-        has = (
-            "is encrypted and no passphrase was given"
+        mismatch = (
+            "is encrypted, but no passphrase was given"
             if passphrase is None
-            else "is not encrypted, a passphrase was given"
+            else "is not encrypted, but a passphrase was given"
         )
-        raise KeysRefused(f"{file}: the key {has}; see the credential kblockd-keys in config/README.md") from None
+        raise KeysRefused(f"{file}: the key {mismatch}; see the credential kblockd-keys in config/README.md") from None
     except (ValueError, UnsupportedAlgorithm):
         raise KeysRefused(
             f"{file}: not a PKCS#8 key, or a wrong passphrase; restore the file from its backup"
@@ -80,7 +80,7 @@ def read_private(file: Path, passphrase: bytes | None, *, uid: int) -> LocalSign
 
 
 def read_public(data: bytes, name: str) -> bytes:
-    """Raw bytes of a PEM public key; raises ``KeysRefused``."""
+    """The raw bytes of a PEM public key; raises ``KeysRefused``."""
     try:
         key = serialization.load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
@@ -91,24 +91,24 @@ def read_public(data: bytes, name: str) -> bytes:
 
 
 def check_folder(folder: Path, *, uid: int) -> None:
-    """Refuses a folder that is absent, a link, another's, or open to others; raises ``KeysRefused``."""
+    """Raises ``KeysRefused`` for a folder that is missing, a link, owned by another user, or open to others."""
     try:
         status = folder.lstat()
     except OSError as error:
-        raise KeysRefused(f"{folder}: {error.strerror}; make the keys with `kblockd keys init`") from None
+        raise KeysRefused(f"{folder}: {error.strerror}; create the keys with `kblockd keys init`") from None
     if not stat.S_ISDIR(status.st_mode):
         raise KeysRefused(f"{folder}: not a folder; point keys at a real folder, not at a link")
     _check_status(folder, status, FOLDER_MODE, uid)
 
 
 def read_guarded(file: Path, *, uid: int) -> bytes:
-    """A regular file of this owner that nobody else may read; raises ``KeysRefused``. Links are not followed."""
+    """The content of a regular file that only its owner can access; raises ``KeysRefused``. Follows no links."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise KeysRefused(f"{file}: {error.strerror}; restore it, kblockd never makes a key by itself") from None
+        raise KeysRefused(f"{file}: {error.strerror}; restore it, kblockd never creates a key by itself") from None
     try:
-        status = os.fstat(descriptor)  # of what was opened, not of what stands there by now
+        status = os.fstat(descriptor)  # of the opened file, not of whatever has its name by now
         if not stat.S_ISREG(status.st_mode):
             raise KeysRefused(f"{file}: not a regular file; restore it from its backup")
         _check_status(file, status, FILE_MODE, uid)
@@ -129,7 +129,7 @@ def write_new(file: Path, data: bytes) -> None:
 
 
 def replace(file: Path, data: bytes) -> None:
-    """The file anew, whole or not at all."""
+    """Replaces the file atomically."""
     fresh = file.with_name(f".{file.name}.new")
     fresh.unlink(missing_ok=True)
     write_new(fresh, data)
@@ -138,7 +138,7 @@ def replace(file: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes names durable."""
+    """Makes the folder's directory entries durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -150,6 +150,6 @@ def _check_status(path: Path, status: os.stat_result, mode: int, uid: int) -> No
     if status.st_uid != uid:
         what = f"{path}: belongs to uid {status.st_uid}, not to uid {uid}"
         raise KeysRefused(f"{what}; run as its owner, or chown it if it is a copy")
-    found = stat.S_IMODE(status.st_mode) & 0o777  # a set-group-id bit, inherited by folders, opens nothing
-    if found & ~mode:
-        raise KeysRefused(f"{path}: mode {found:04o}, at most {mode:04o} is safe; chmod {mode:o} it")
+    actual = stat.S_IMODE(status.st_mode) & 0o777  # the set-group-ID bit, which folders inherit, grants no access
+    if actual & ~mode:
+        raise KeysRefused(f"{path}: mode {actual:04o}, at most {mode:04o} is safe; chmod {mode:o} it")

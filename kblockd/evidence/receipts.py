@@ -1,4 +1,4 @@
-"""Statements signed and opened: the one place where a kind of statement meets the role that signs it."""
+"""Signs and opens statements; defines which role signs which kind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Signed:
 
 
 def sign_statement(statement: Statement, signer: Signer) -> Signed:
-    """Signed by a key that the caller chose. Raises ValueError above 65,535 bytes, OSError when it fails."""
+    """Signs with the caller's choice of key. Raises ValueError above 65,535 bytes, OSError if signing fails."""
     payload = statements.payload(statement)
     return Signed(payload, dsse.sign(dsse.STATEMENT_TYPE, payload, signer), sha256_hex(payload), signer.key_id)
 
@@ -56,18 +56,18 @@ def sign_disposition(disposition: Disposition, ring: KeyRing) -> Signed:
 def sign_approval(approval: Approval, ring: KeyRing) -> Signed:
     """APPROVAL on behalf of an authenticated approver. Raises as ``sign_statement``.
 
-    One that says it is signed by its approver is refused with ValueError: the daemon's key is not theirs.
+    Raises ValueError for one marked as signed by its approver, because the daemon's key is not theirs.
     """
     if approval.signed_by is not SignedBy.DAEMON:
-        raise ValueError("an approval with the approver's own key is not signed by the daemon")
+        raise ValueError("the daemon cannot sign an approval marked as signed by its approver")
     return sign_statement(approval, ring.approval)
 
 
 def open_statement(envelope: bytes, kind: type[S], keyset: KeySet, *, index: int) -> S:
-    """The statement, once signature, role and range at this ledger index hold.
+    """The statement, with signature, role and range at this ledger index verified.
 
     Raises ``BadEnvelope``, ``UnknownKey``, ``KeyNotValid``, ``BadSignature`` or ``BadStatement``.
     """
-    found = dsse.verify(envelope, dsse.STATEMENT_TYPE, keyset.raw)
-    keyset.valid(found.key_id, ROLES[kind.KIND], index)
-    return statements.read(found.payload, kind)
+    opened = dsse.verify(envelope, dsse.STATEMENT_TYPE, keyset.raw)
+    keyset.valid(opened.key_id, ROLES[kind.KIND], index)
+    return statements.read(opened.payload, kind)

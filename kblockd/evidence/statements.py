@@ -1,8 +1,8 @@
 """RESULT, RECEIPT, APPROVAL and DISPOSITION as in-toto Statements v1.
 
-Frozen dataclasses go in, JCS payload bytes come out, and ``read`` takes exactly those bytes back: a member that was
-changed in type, removed or added is refused. Integers are strings, times RFC 3339 with ``Z``; an optional member is
-absent when it is None. ``predicateType`` is ``https://kblockd.dev/{result,receipt,approval,disposition}/v1``.
+``payload`` turns frozen dataclasses into JCS bytes, and ``read`` accepts exactly those bytes: a member of another type,
+a missing or an additional one is refused. Integers are strings, times RFC 3339 with ``Z``; an optional member is absent
+if it is None. ``predicateType`` is ``https://kblockd.dev/{result,receipt,approval,disposition}/v1``.
 Source: evidence.md, Statements; R467, R473, RCP-06.
 """
 
@@ -37,14 +37,14 @@ class Sealed(enum.StrEnum):
 
 
 class SignedBy(enum.StrEnum):
-    """Whose key stands under an approval."""
+    """Whose key signed an approval."""
 
     DAEMON = "daemon"
     APPROVER = "approver"
 
 
-class Finding(enum.StrEnum):
-    """What a disposition says (evidence.md: later findings)."""
+class LaterFinding(enum.StrEnum):
+    """The content of a disposition (evidence.md: later findings)."""
 
     RECONCILED = "reconciled"
     COMPENSATED = "compensated"
@@ -59,8 +59,8 @@ def _digests(*values: str | None) -> None:
 
 
 @value_type(frozen=True, slots=True)
-class Target:
-    """What was acted on, as the contract derived it; version as the upstream counts."""
+class TargetRef:
+    """The target of the action, as derived by the contract; ``version`` is the upstream's."""
 
     type: str
     id: str
@@ -68,8 +68,8 @@ class Target:
 
 
 @value_type(frozen=True, slots=True)
-class Caller:
-    """The principal, and how it was authenticated: by certificate, by API key, or (neither) by a local socket."""
+class CallerIdentity:
+    """The principal and its authentication: by certificate, by API key, or, with neither, by a local socket."""
 
     principal: str
     spiffe_id: str | None = None
@@ -79,7 +79,7 @@ class Caller:
 
 @value_type(frozen=True, slots=True)
 class UpstreamPlace:
-    """Origin as scheme://host:port; the upstream's own id of the operation when it gave one."""
+    """Origin as scheme://host:port; the upstream's own id of the operation, if any."""
 
     origin: str
     operation_id: str | None = None
@@ -87,7 +87,7 @@ class UpstreamPlace:
 
 @value_type(frozen=True, slots=True)
 class Idempotency:
-    """Digest of the caller key; whether this was answered from an upstream's own replay."""
+    """Digest of the caller key, and whether the upstream answered from its own replay."""
 
     digest: str
     replay: bool
@@ -98,7 +98,7 @@ class Idempotency:
 
 @value_type(frozen=True, slots=True)
 class ApprovalUse:
-    """The approval that was consumed, the SHA-256 of its payload and the index of the record that consumed it."""
+    """The consumed approval, the SHA-256 of its payload and the index of the consuming record."""
 
     id: str
     digest: str
@@ -110,15 +110,15 @@ class ApprovalUse:
 
 @value_type(frozen=True, slots=True)
 class Policy:
-    """The decision and the digest of the policy revision that made it."""
+    """The decision and the digest of its policy revision."""
 
     id: str
     digest: str
 
 
 @value_type(frozen=True, slots=True)
-class Verification:
-    """Outcome, where it came from (read, operator) and the digest of what was read."""
+class VerificationResult:
+    """Outcome, its source (read, operator) and the digest of the read."""
 
     outcome: str
     source: str
@@ -130,7 +130,7 @@ class Verification:
 
 @value_type(frozen=True, slots=True)
 class Output:
-    """Bytes, media type and how it was redacted; the digest is the subject ``output``."""
+    """Size in bytes, media type and redaction; the digest is the subject ``output``."""
 
     size: int
     media_type: str
@@ -138,16 +138,16 @@ class Output:
 
 
 @value_type(frozen=True, slots=True)
-class Credential:
-    """Reference and version; never the secret or a digest of it."""
+class CredentialUse:
+    """Reference and version of the credential; never the secret or its digest."""
 
     ref: str
     version: str
 
 
 @value_type(frozen=True, slots=True)
-class Daemon:
-    """Who sealed it."""
+class DaemonIdentity:
+    """The daemon that sealed the execution."""
 
     version: str
     instance: str
@@ -155,7 +155,7 @@ class Daemon:
 
 @value_type(frozen=True, slots=True)
 class Result:
-    """The frozen outcome of an execution (R467, R468). Subjects: action, output."""
+    """The final outcome of an execution (R467, R468). Subjects: action, output."""
 
     KIND: ClassVar[str] = "result"
     SUBJECTS: ClassVar[tuple[str, ...]] = ("action", "output")
@@ -164,10 +164,10 @@ class Result:
     output_sha256: str | None
     execution_id: str
     tenant: str
-    caller: Caller
+    caller: CallerIdentity
     tool: str
     tool_version: str
-    target: Target
+    target: TargetRef
     state: Sealed
     result_class: ResultClass
     code: str
@@ -180,10 +180,10 @@ class Result:
     idempotency: Idempotency | None
     approval: ApprovalUse | None
     policy: Policy
-    verification: Verification | None
+    verification: VerificationResult | None
     output: Output | None
-    credential: Credential | None
-    daemon: Daemon
+    credential: CredentialUse | None
+    daemon: DaemonIdentity
 
     def __post_init__(self) -> None:
         _digests(self.action, self.output_sha256, self.contract_sha256)
@@ -195,7 +195,7 @@ class Result:
 
 @value_type(frozen=True, slots=True)
 class LedgerEvent:
-    """One record of the execution; the index is absent for records of the receipt's own commit."""
+    """One record of the execution; records of the receipt's own commit have no index."""
 
     type: str
     leaf_hash: str
@@ -206,15 +206,15 @@ class LedgerEvent:
 
 
 @value_type(frozen=True, slots=True)
-class Ledger:
-    """The origin line of the log that holds the receipt."""
+class LogIdentity:
+    """The origin line of the receipt's log."""
 
     origin: str
 
 
 @value_type(frozen=True, slots=True)
 class Receipt:
-    """That a RESULT was sealed, and by which records. Subjects: result, action, approval."""
+    """Confirms that a RESULT was sealed, and by which records. Subjects: result, action, approval."""
 
     KIND: ClassVar[str] = "receipt"
     SUBJECTS: ClassVar[tuple[str, ...]] = ("result", "action", "approval")
@@ -224,7 +224,7 @@ class Receipt:
     approval: str | None
     execution_id: str
     state: Sealed
-    ledger: Ledger
+    ledger: LogIdentity
     events: tuple[LedgerEvent, ...]
     issued_at: dt.datetime
 
@@ -233,7 +233,7 @@ class Receipt:
         placed = [event.index for event in self.events]
         known = [index for index in placed if index is not None]
         if placed[: len(known)] != known or any(a >= b for a, b in itertools.pairwise(known)):
-            raise ValueError("events are in ledger order; only those of the own commit have no index")
+            raise ValueError("events must be in ledger order; only those of the receipt's own commit have no index")
 
 
 @value_type(frozen=True, slots=True)
@@ -263,9 +263,9 @@ class Approval:
 
 @value_type(frozen=True, slots=True)
 class Disposition:
-    """A later finding about a RESULT, which it never changes (RCP-11). Subject: result.
+    """A later finding about a RESULT, which it does not change (RCP-11). Subject: result.
 
-    ``previous`` is the SHA-256 of the payload of the disposition before it; ``operator`` the principal who closed.
+    ``previous`` is the SHA-256 of the previous disposition's payload; ``operator`` the principal who closed it.
     """
 
     KIND: ClassVar[str] = "disposition"
@@ -273,7 +273,7 @@ class Disposition:
 
     result: str
     execution_id: str
-    finding: Finding
+    finding: LaterFinding
     result_class: ResultClass
     source: str
     evidence_sha256: str | None
@@ -288,7 +288,7 @@ class Disposition:
 Statement = Result | Receipt | Approval | Disposition
 S = TypeVar("S", Result, Receipt, Approval, Disposition)
 
-# The digest of the output is a subject, while ``output`` describes it in the predicate.
+# The output's digest is a subject, while ``output`` in the predicate describes it.
 _ATTRIBUTE: Final = {("result", "output"): "output_sha256"}
 
 
@@ -298,7 +298,7 @@ def predicate_type(kind: type[Statement]) -> str:
 
 
 def payload(statement: Statement) -> bytes:
-    """JCS bytes: what is signed, and for a receipt the leaf. Raises ValueError above ``MAX_PAYLOAD`` bytes."""
+    """The JCS bytes to sign, and for a receipt its leaf. Raises ValueError above ``MAX_PAYLOAD`` bytes."""
     predicate = codec.write(statement)
     subjects = [(name, predicate.pop(member, None)) for name, member in _members(typing.cast(Any, type(statement)))]
     data = canonical(
@@ -310,16 +310,16 @@ def payload(statement: Statement) -> bytes:
         }
     )
     if len(data) > MAX_PAYLOAD:
-        raise ValueError(f"a {statement.KIND} of {len(data)} bytes, at most {MAX_PAYLOAD} are possible")
+        raise ValueError(f"a {statement.KIND} of {len(data)} bytes exceeds the limit of {MAX_PAYLOAD}")
     return data
 
 
 def read(data: bytes, kind: type[S]) -> S:
-    """The statement behind a payload; raises ``BadStatement`` for anything that ``payload`` would not have written."""
+    """The statement in a payload; raises ``BadStatement`` for bytes that ``payload`` would not have produced."""
     try:
         document = parse(data, max_bytes=MAX_PAYLOAD)
     except NotCanonical as error:
-        raise BadStatement(f"not JSON that can be trusted: {error}") from None
+        raise BadStatement(f"not strict JSON: {error}") from None
     if set(document) != {"_type", "predicateType", "subject", "predicate"}:
         raise BadStatement("/: must hold exactly _type, predicateType, subject, predicate")
     if document["_type"] != STATEMENT or document["predicateType"] != predicate_type(kind):
@@ -343,15 +343,15 @@ def _attribute(kind: str, subject: str) -> str:
 
 @functools.cache
 def _members(kind: Any) -> tuple[tuple[str, str], ...]:
-    """(subject, the member that would hold it)."""
+    """(subject, corresponding member)."""
     return tuple((name, codec.camel(_attribute(kind.KIND, name))) for name in kind.SUBJECTS)
 
 
 def _subjects(value: Any, kind: type[Statement]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    subjects: dict[str, Any] = {}
     for position, subject in enumerate(value if isinstance(value, list) else [None]):
         shape = isinstance(subject, dict) and set(subject) == {"name", "digest"} and isinstance(subject["digest"], dict)
         if not shape or set(subject["digest"]) != {"sha256"} or subject["name"] not in kind.SUBJECTS:
             raise BadStatement(f"/subject/{position}: not a subject of a {kind.KIND}")
-        found[codec.camel(_attribute(kind.KIND, subject["name"]))] = subject["digest"]["sha256"]
-    return found
+        subjects[codec.camel(_attribute(kind.KIND, subject["name"]))] = subject["digest"]["sha256"]
+    return subjects

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 """Verifies a RESULT and its RECEIPT, offline and alone: ``python3 -I verify_offline.py --help``.
 
-Standard library only; Ed25519 by the package ``cryptography`` where it is installed, else by the openssl binary. It
-shares no code with the rest of kblockd on purpose, and trusts one thing: the pinned public root key.
+Needs only the standard library; Ed25519 uses the package ``cryptography`` if installed, else the openssl binary. It
+deliberately shares no code with the rest of kblockd and trusts only the pinned public root key.
 
   root key -> key set (DSSE) -> RESULT and RECEIPT (DSSE) -> Merkle inclusion proof -> checkpoint signed by the log
 
 Verdicts and exit codes:
-  0  verified             all of it holds, and the receipt is in the ledger under a checkpoint that the log signed
-  3  signed, not logged   the signatures hold, but no inclusion proof was given: key ranges could not be checked
+  0  verified             everything is valid, and the receipt is in the ledger under a checkpoint signed by the log
+  3  signed, not logged   the signatures are valid, but without an inclusion proof key ranges could not be checked
   1  not verified         the reason follows
   2  wrong usage, or a file that cannot be read
 
 Formats: DSSE v1.0.2, in-toto Statement v1, RFC 7517/7638/8037 (JWKS), RFC 6962/9162 (Merkle tree), and C2SP
-signed-note, tlog-checkpoint and tlog-proof@v1. An older checkpoint that somebody kept shows that nothing was cut or
-rewritten since: the newer one must extend it, by a consistency proof (one base64 hash a line) where the sizes differ.
+signed-note, tlog-checkpoint and tlog-proof@v1. An older checkpoint from elsewhere shows that nothing was cut off or
+rewritten since: the newer one must extend it, by a consistency proof (one base64 hash per line) if the sizes differ.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ Check = Callable[[bytes, bytes, bytes], bool]  # public key, message, signature
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """``verdict`` is one of the three; ``code`` is a stable word, ``reason`` a sentence, ``facts`` what was read."""
+class ReceiptVerdict:
+    """``verdict`` is one of the three; ``code`` a stable word, ``reason`` a sentence, ``facts`` the values read."""
 
     verdict: str
     code: str
@@ -64,7 +64,7 @@ class Verdict:
         return EXIT[self.verdict]
 
     def document(self) -> dict[str, object]:
-        """For ``--json``."""
+        """The output of ``--json``."""
         return {"verdict": self.verdict, "code": self.code, "reason": self.reason, "facts": self.facts}
 
 
@@ -95,7 +95,7 @@ class Checkpoint:
 
 
 class Refused(Exception):
-    """Why it does not verify."""
+    """The evidence does not verify."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -115,11 +115,11 @@ def verify(
     older_checkpoint: bytes | None = None,
     consistency: bytes | None = None,
     backend: str = "auto",
-) -> Verdict:
-    """The verdict over DSSE envelopes ``result`` and ``receipt``; never raises for what it was given.
+) -> ReceiptVerdict:
+    """The verdict on the DSSE envelopes ``result`` and ``receipt``; never raises, whatever the input.
 
     ``root`` is the pinned public key (PEM), ``keyset`` the DSSE key set, ``proof`` a tlog-proof@v1 with its checkpoint.
-    ``action`` (hex) and ``state`` are what the caller expects. ``backend``: auto, cryptography or openssl.
+    ``action`` (hex) and ``state`` are the expected values. ``backend``: auto, cryptography or openssl.
     """
     facts: dict[str, object] = {}
     try:
@@ -133,16 +133,16 @@ def verify(
         _expect(facts, action, state)
         facts["keys"] = {name: {"kid": key.kid, "retired": key.last is not None} for name, key in signers.items()}
         if proof is None:
-            return Verdict(NOT_LOGGED, "not_logged", "no inclusion proof was given", facts)
+            return ReceiptVerdict(NOT_LOGGED, "not_logged", "no inclusion proof was given", facts)
         checkpoint = _logged(proof, receipt_payload, signers, keys, check, facts)
         if older_checkpoint is not None:
             facts["extends"] = _extends(older_checkpoint, checkpoint, consistency, keys, check)
     except Refused as refused:
-        return Verdict(REFUSED, refused.code, refused.reason, facts)
+        return ReceiptVerdict(REFUSED, refused.code, refused.reason, facts)
     retired = sorted(name for name, key in signers.items() if key.last is not None)
     note = f"; {' and '.join(retired)} signed by a key retired since" if retired else ""
     place = f"{facts['state']!r}, at index {facts['index']} of {facts['origin']!r}"
-    return Verdict(VERIFIED, "verified", f"{place}{note}", facts)
+    return ReceiptVerdict(VERIFIED, "verified", f"{place}{note}", facts)
 
 
 # Signatures
@@ -155,7 +155,7 @@ def _backend(name: str, facts: dict[str, object]) -> Check:
         return check
     binary = shutil.which("openssl")
     if binary is None or name == "cryptography":
-        raise Refused("no_backend", "neither the package cryptography nor the openssl binary is here; install one")
+        raise Refused("no_backend", "neither the package cryptography nor the openssl binary is available; install one")
     facts["backend"] = "openssl"
     return lambda key, message, signature: _openssl(binary, key, message, signature)
 
@@ -192,7 +192,7 @@ def _openssl(binary: str, key: bytes, message: bytes, signature: bytes) -> bool:
 
 
 def _dsse(envelope: bytes, payload_type: str, keys: dict[str, Key], check: Check, what: str) -> tuple[bytes, Key]:
-    """(payload, key): exactly one signature, by a key of the set, over the pre-authentication encoding."""
+    """(payload, key); requires exactly one signature, by a key of the set, over the pre-authentication encoding."""
     document = _json(envelope, what)
     if set(document) != {"payload", "payloadType", "signatures"}:
         raise Refused("bad_envelope", f"the {what} envelope must hold exactly payload, payloadType and signatures")
@@ -205,7 +205,7 @@ def _dsse(envelope: bytes, payload_type: str, keys: dict[str, Key], check: Check
     signature = _base64(signatures[0]["sig"], f"the {what} signature")
     key = keys.get(signatures[0]["keyid"]) if isinstance(signatures[0]["keyid"], str) else None
     if key is None:
-        raise Refused("unknown_key", f"the {what} is signed by a key that the key set does not hold")
+        raise Refused("unknown_key", f"the {what} is signed by a key that is not in the key set")
     kind = payload_type.encode()
     encoded = b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
     if len(signature) != 64 or not check(key.raw, encoded, signature):
@@ -217,16 +217,16 @@ def _dsse(envelope: bytes, payload_type: str, keys: dict[str, Key], check: Check
 
 
 def _keys(keyset: bytes, root: bytes, check: Check) -> dict[str, Key]:
-    """Keys by their id, once the root's signature holds."""
+    """Keys by id, after verifying the root's signature."""
     pinned = Key(_thumbprint(root), "root", root, 0, None)
     payload, _ = _dsse(keyset, JWKS_TYPE, {pinned.kid: pinned}, check, "key set")
-    found: dict[str, Key] = {}
+    by_id: dict[str, Key] = {}
     for member in _list(_json(payload, "key set").get("keys"), "keys of the key set"):
         key = _key(member)
-        if member.get("kid") != key.kid or key.kid in found or key.raw == root:
+        if member.get("kid") != key.kid or key.kid in by_id or key.raw == root:
             raise Refused("bad_keyset", "a key of the key set has a wrong kid, two roles, or is the root itself")
-        found[key.kid] = key
-    return found
+        by_id[key.kid] = key
+    return by_id
 
 
 def _key(member: Any) -> Key:
@@ -243,7 +243,7 @@ def _key(member: Any) -> Key:
 def _roles(signers: dict[str, Key]) -> None:
     for name, key in signers.items():
         if key.role != "result":
-            raise Refused("wrong_role", f"the {name} is signed by a {key.role!r} key; only a result key may")
+            raise Refused("wrong_role", f"the {name} is signed by a {key.role!r} key instead of a result key")
 
 
 def _thumbprint(raw: bytes) -> str:
@@ -257,8 +257,8 @@ def _url(data: bytes) -> str:
 
 
 def _public_pem(pem: bytes) -> bytes:
-    found = re.search(rb"-----BEGIN PUBLIC KEY-----\s+([A-Za-z0-9+/=\s]+?)\s*-----END PUBLIC KEY-----", pem)
-    der = _base64("".join(found.group(1).decode().split()), "the root key") if found else b""
+    match = re.search(rb"-----BEGIN PUBLIC KEY-----\s+([A-Za-z0-9+/=\s]+?)\s*-----END PUBLIC KEY-----", pem)
+    der = _base64("".join(match.group(1).decode().split()), "the root key") if match else b""
     if not der.startswith(SPKI_PREFIX) or len(der) != len(SPKI_PREFIX) + 32:
         raise Refused("bad_root", "the root is not an Ed25519 public key in PEM")
     return der[len(SPKI_PREFIX) :]
@@ -268,12 +268,12 @@ def _public_pem(pem: bytes) -> bytes:
 
 
 def _bind(result_payload: bytes, receipt_payload: bytes, facts: dict[str, object]) -> None:
-    """The receipt is about this very result, and both are about one action, execution and state."""
+    """Checks that the receipt is about this result, and both about the same action, execution and state."""
     result, its = _statement(result_payload, "result")
     receipt, subjects = _statement(receipt_payload, "receipt")
     digest = hashlib.sha256(result_payload).hexdigest()
     if subjects.get("result") != digest:
-        raise Refused("not_bound", "the receipt is about another result: its subject differs from the SHA-256 here")
+        raise Refused("not_bound", "the receipt is about another result: its subject is not this result's SHA-256")
     approval = result.get("approval")
     approved = approval.get("digest") if isinstance(approval, dict) else None
     pairs = [("action", its.get("action"), subjects.get("action")), ("approval", approved, subjects.get("approval"))]
@@ -318,7 +318,7 @@ def _expect(facts: dict[str, object], action: str | None, state: str | None) -> 
 def _logged(
     proof: bytes, leaf: bytes, signers: dict[str, Key], keys: dict[str, Key], check: Check, facts: dict[str, object]
 ) -> Checkpoint:
-    """The receipt's exact payload is the leaf at the proof's index, under a checkpoint of the receipt's own log."""
+    """Checks that the receipt's payload is the leaf at the proof's index, under a checkpoint of the receipt's log."""
     index, path, checkpoint = _tlog_proof(proof)
     _signed_by_log(checkpoint, keys, check)
     if checkpoint.origin != facts["origin"]:
@@ -333,15 +333,15 @@ def _logged(
 
 
 def _tlog_proof(proof: bytes) -> tuple[int, list[bytes], Checkpoint]:
-    """(index, hashes, checkpoint) of C2SP tlog-proof@v1; extra data is ignored, it is not authenticated."""
+    """(index, hashes, checkpoint) of C2SP tlog-proof@v1; extra data is ignored, as it is not authenticated."""
     head, separator, note = proof.partition(b"\n\n")
     lines = _text(head, "proof").split("\n")
     if lines[0] != "c2sp.org/tlog-proof@v1" or not separator:
         raise Refused("bad_proof", "not a c2sp.org/tlog-proof@v1")
-    rest = lines[2:] if len(lines) > 1 and lines[1].startswith("extra ") else lines[1:]
-    if not rest or not rest[0].startswith("index ") or len(rest) > 65:
+    body = lines[2:] if len(lines) > 1 and lines[1].startswith("extra ") else lines[1:]
+    if not body or not body[0].startswith("index ") or len(body) > 65:
         raise Refused("bad_proof", "the proof needs an index line and at most 64 hashes")
-    return _decimal(rest[0][6:], "index"), [_hash(line) for line in rest[1:]], _checkpoint(note)
+    return _decimal(body[0][6:], "index"), [_hash(line) for line in body[1:]], _checkpoint(note)
 
 
 def _checkpoint(note: bytes) -> Checkpoint:
@@ -365,7 +365,8 @@ def _checkpoint(note: bytes) -> Checkpoint:
 
 
 def _signed_by_log(checkpoint: Checkpoint, keys: dict[str, Key], check: Check) -> None:
-    """At least one log key that was valid at the last record covered; each known one that signed must fit."""
+    """Requires a signature by a log key that was valid at the last covered record; every signature by a known log key
+    must be valid."""
     accepted = False
     for key in (key for key in keys.values() if key.role == "log"):
         key_id = _note_key_id(checkpoint.origin, key.raw)
@@ -385,7 +386,7 @@ def _note_key_id(name: str, raw: bytes) -> bytes:
 
 
 def _extends(older: bytes, new: Checkpoint, consistency: bytes | None, keys: dict[str, Key], check: Check) -> int:
-    """The proof's checkpoint extends the older one: same log, and nothing before its size was cut or rewritten."""
+    """Checks that the proof's checkpoint extends the older one: same log, with nothing cut off or rewritten."""
     old = _checkpoint(older)
     _signed_by_log(old, keys, check)
     if old.origin != new.origin or old.size > new.size:
@@ -407,18 +408,18 @@ def _root_from_inclusion(index: int, size: int, leaf: bytes, path: list[bytes]) 
     """RFC 9162, 2.1.3.2; None for a path of the wrong length."""
     if index >= size:
         return None
-    place, last, found = index, size - 1, leaf
+    place, last, node = index, size - 1, leaf
     for sibling in path:
         if last == 0:
             return None
         if place & 1 or place == last:
-            found = _node(sibling, found)
+            node = _node(sibling, node)
             while not place & 1 and place:
                 place, last = place >> 1, last >> 1
         else:
-            found = _node(found, sibling)
+            node = _node(node, sibling)
         place, last = place >> 1, last >> 1
-    return found if last == 0 else None
+    return node if last == 0 else None
 
 
 def _consistent(old: int, new: int, old_root: bytes, new_root: bytes, path: list[bytes]) -> bool:
@@ -453,10 +454,10 @@ def _node(left: bytes, right: bytes) -> bytes:
 def _json(data: bytes, what: str) -> dict[str, Any]:
     """An object; duplicate keys, numbers beyond JSON and other encodings are refused."""
 
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(found)) != len(found):
-            raise ValueError("a key stands twice")
-        return dict(found)
+    def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(members)) != len(members):
+            raise ValueError("duplicate key")
+        return dict(members)
 
     def constant(literal: str) -> None:
         raise ValueError(literal)
@@ -466,7 +467,7 @@ def _json(data: bytes, what: str) -> dict[str, Any]:
             raise ValueError("too long")
         value = json.loads(data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
     except (ValueError, RecursionError) as error:
-        raise Refused("bad_json", f"the {what} is not JSON that can be trusted: {error}") from None
+        raise Refused("bad_json", f"the {what} is not strict JSON: {error}") from None
     if not isinstance(value, dict):
         raise Refused("bad_json", f"the {what} is not a JSON object")
     return value
@@ -474,7 +475,7 @@ def _json(data: bytes, what: str) -> dict[str, Any]:
 
 def _list(value: object, what: str) -> list[Any]:
     if not isinstance(value, list) or not value:
-        raise Refused("bad_json", f"the {what} must be a list that is not empty")
+        raise Refused("bad_json", f"the {what} must be a non-empty list")
     return value
 
 
@@ -519,10 +520,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--result", required=True, help="the RESULT, DSSE; - reads standard input")
     parser.add_argument("--receipt", required=True, help="the RECEIPT, DSSE; - reads standard input")
     parser.add_argument("--proof", help="the tlog-proof of the receipt")
-    parser.add_argument("--action", help="the action digest that is expected, hex")
-    parser.add_argument("--state", choices=("succeeded", "failed"), help="the state that is expected")
-    parser.add_argument("--older-checkpoint", help="a checkpoint that was kept from before")
-    parser.add_argument("--consistency", help="the consistency proof between the two, one base64 hash a line")
+    parser.add_argument("--action", help="the expected action digest, hex")
+    parser.add_argument("--state", choices=("succeeded", "failed"), help="the expected state")
+    parser.add_argument("--older-checkpoint", help="an earlier checkpoint")
+    parser.add_argument("--consistency", help="the consistency proof between the two, one base64 hash per line")
     parser.add_argument("--backend", choices=("auto", "cryptography", "openssl"), default="auto")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     chosen: dict[str, Any] = vars(parser.parse_args(arguments))

@@ -10,7 +10,7 @@ from kblockd.domain import rows
 from kblockd.domain.canonical import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.contract import reveal
-from kblockd.domain.outcome import CallStatus, Outcome, StageEvent
+from kblockd.domain.outcome import CallOutcome, CallStatus, StageEvent
 from kblockd.domain.records import identifier, read
 from kblockd.domain.states import ResultClass, State, acted
 from kblockd.execution.journal import NOTHING, Entry, Written
@@ -59,7 +59,7 @@ _UNKNOWN: Final = "sent, no valid answer; the upstream may have acted"
 
 async def outcome(
     parts: Parts, row: Row, *, replayed: bool = False, brief: bool = False, own: Written = NOTHING
-) -> Outcome:
+) -> CallOutcome:
     """The outcome of one execution, from its row and payloads; ``brief`` (in lists) leaves out output and evidence.
 
     ``own`` is what the run that just ended has written: what it holds is not read back.
@@ -67,7 +67,7 @@ async def outcome(
     state = State(row["state"])
     sealed = state in (State.SUCCEEDED, State.FAILED)
     proof, receipt, missing = await _receipt(parts, row, own) if sealed and not brief else ("", b"", "")
-    return Outcome(
+    return CallOutcome(
         execution_id=row["id"],
         status=_STATUS[state],
         state=str(state),

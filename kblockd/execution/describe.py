@@ -14,7 +14,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import AdapterFault
-from kblockd.upstream.faults import passing
+from kblockd.upstream.faults import transient
 from kblockd.upstream.pins import definition_sha256
 
 DESCRIBE_SECONDS: Final = 10.0
@@ -61,7 +61,7 @@ async def _asked(parts: Parts, upstream: str, tool: str) -> Described:
         deadline = parts.clock.monotonic() + DESCRIBE_SECONDS
         description = await parts.upstreams[upstream].read.describe(tool, deadline)
     except AdapterFault as fault:
-        again = passing(fault.code)
+        again = transient(fault.code)
         raise Unavailable(
             Reason.UPSTREAM_UNAVAILABLE,
             f"the definition of {upstream}/{tool} could not be read ({fault.code}). Nothing was executed or consumed.",

@@ -14,7 +14,7 @@ from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Call, Outcome
 from kblockd.upstream.catalog import Upstream
-from kblockd.upstream.faults import passing
+from kblockd.upstream.faults import transient
 
 
 async def read_tool(
@@ -54,7 +54,7 @@ def unread(outcome: Outcome, stays: str, execution_id: str = "") -> KblockError:
             "`numbers: text` in reads.snapshot. Repeating the call does not help",
             execution_id=execution_id,
         )
-    again = passing(outcome.code)
+    again = transient(outcome.code)
     return Unavailable(
         Reason.UPSTREAM_UNAVAILABLE,
         f"the target could not be read ({outcome.code or outcome.sent.value}). "

@@ -117,7 +117,7 @@ async def _dispose(
         statements.Disposition(
             result=row["result_sha256"],
             execution_id=row["id"],
-            finding=statements.Finding.CLOSED_BY_OPERATOR,
+            finding=statements.LaterFinding.CLOSED_BY_OPERATOR,
             result_class=result_class,
             source="operator",
             evidence_sha256=digest,
@@ -128,7 +128,7 @@ async def _dispose(
         parts.keys,
     )
     body = {
-        "kind": str(statements.Finding.CLOSED_BY_OPERATOR),
+        "kind": str(statements.LaterFinding.CLOSED_BY_OPERATOR),
         "finding": str(finding),
         "class": str(result_class),
         "operator": operator.id,

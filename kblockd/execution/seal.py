@@ -117,10 +117,10 @@ async def _result(parts: Parts, ending: Ending, row: Row, source: str) -> Result
         output_sha256=row["output_sha256"] if output is not None else None,
         execution_id=action.execution_id,
         tenant=action.tenant,
-        caller=statements.Caller(action.requester),
+        caller=statements.CallerIdentity(action.requester),
         tool=action.tool,
         tool_version=action.tool_version,
-        target=statements.Target(action.target["type"], action.target["id"], row.get("target_version") or None),
+        target=statements.TargetRef(action.target["type"], action.target["id"], row.get("target_version") or None),
         state=statements.Sealed(str(ending.state)),
         result_class=ending.result_class,
         code=ending.code if ending.state is State.FAILED else "",
@@ -135,17 +135,19 @@ async def _result(parts: Parts, ending: Ending, row: Row, source: str) -> Result
         policy=statements.Policy(row["decision_id"], row["policy_revision"]),
         verification=_verification(verification, source),
         output=_output(output),
-        credential=statements.Credential(reference, "") if reference != "none" else None,
-        daemon=statements.Daemon(parts.instance.version, parts.instance.name),
+        credential=statements.CredentialUse(reference, "") if reference != "none" else None,
+        daemon=statements.DaemonIdentity(parts.instance.version, parts.instance.name),
     )
 
 
-def _verification(verification: Any, source: str) -> statements.Verification | None:
+def _verification(verification: Any, source: str) -> statements.VerificationResult | None:
     if source:
-        return statements.Verification("resolved", source)
+        return statements.VerificationResult("resolved", source)
     if not verification:
         return None
-    return statements.Verification(verification["verdict"], verification["source"], verification["read_sha256"] or None)
+    return statements.VerificationResult(
+        verification["verdict"], verification["source"], verification["read_sha256"] or None
+    )
 
 
 def _output(output: Any) -> statements.Output | None:
@@ -180,7 +182,7 @@ async def _receipt(parts: Parts, ending: Ending, row: Row, result: Signed, own: 
         approval=await _approval_digest(parts, row),
         execution_id=ending.run.action.execution_id,
         state=statements.Sealed(str(ending.state)),
-        ledger=statements.Ledger(parts.instance.origin),
+        ledger=statements.LogIdentity(parts.instance.origin),
         events=tuple(events),
         issued_at=parts.clock.now(),
     )

@@ -11,7 +11,7 @@ from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import InvalidArgument, KblockError, NotFound, Reason
 from kblockd.domain.keys import caller_key as caller_key_digest
-from kblockd.domain.outcome import Finding, Outcome, StageEvent
+from kblockd.domain.outcome import CallOutcome, Finding, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.domain.states import TERMINAL, State
 from kblockd.execution import answers, authorizations, pins, pipeline, refusals
@@ -62,8 +62,8 @@ class Executions:
         self._supervisor = supervisor
         self._on_end = on_end
 
-    async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> Outcome:
-        """Raises ``KblockError``; everything that is pending, executing, held or closed is an ``Outcome``."""
+    async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> CallOutcome:
+        """Raises ``KblockError``; everything that is pending, executing, held or closed is an ``CallOutcome``."""
         seconds = self._parts.clocks.client_wait_seconds if wait is None else wait
         started = False  # from then on the supervisor records a refusal and ends the trace
         execution_id = ""
@@ -92,7 +92,7 @@ class Executions:
 
     async def get(
         self, view: View, principal: Principal, *, execution_id: str = "", caller_key: str = ""
-    ) -> tuple[Outcome, builtins.list[StageEvent]]:
+    ) -> tuple[CallOutcome, builtins.list[StageEvent]]:
         """By execution id, or by the principal's own caller key. Raises ``NotFound``."""
         if caller_key:
             digest = caller_key_digest(tenant=principal.tenant, agent=principal.id, key=caller_key)
@@ -109,13 +109,13 @@ class Executions:
 
     async def list(
         self, view: View, *, page_size: int, page_token: str, states: Sequence[str]
-    ) -> tuple[builtins.list[Outcome], str]:
+    ) -> tuple[builtins.list[CallOutcome], str]:
         """Newest first; ``page_token`` is the last execution id of the page before."""
         size = min(page_size or 50, MAX_PAGE)
         if page_token and await self._parts.store.get(rows.execution(page_token)) is None:
             raise InvalidArgument.field("page_token", "was never a next_page_token of this list")
         looked = {*states, *WAITING} if State.EXPIRED in states else set(states)  # what has lapsed is still in its list
-        found: list[Outcome] = []
+        found: list[CallOutcome] = []
         async for execution_id in newest(self._parts.store, "execution", view, looked, STATES, page_token):
             row = await self._shown(view, execution_id)
             if row is not None and (not states or row["state"] in states):
@@ -140,7 +140,7 @@ class Executions:
 
     async def resolve(
         self, principal: Principal, view: View, execution_id: str, finding: Finding, reason: str
-    ) -> Outcome:
+    ) -> CallOutcome:
         """An operator's finding on a held execution, or a disposition on one sealed as unknown."""
         row = await self._visible(view, execution_id)
         await resolve(self._parts, principal, row, finding, reason)
@@ -193,7 +193,7 @@ class Executions:
         journal = Journal(execution_id, row["tenant"], trace, version)
         return Run(action, journal, attempt=1, again=False)
 
-    async def _answer(self, execution_id: str, *, replayed: bool, own: Written = NOTHING) -> Outcome:
+    async def _answer(self, execution_id: str, *, replayed: bool, own: Written = NOTHING) -> CallOutcome:
         found = await self._parts.store.get(rows.execution(execution_id))
         if found is None:
             raise NotFound(Reason.NOT_FOUND, f"there is no execution {execution_id[:80]!r} that you may see")

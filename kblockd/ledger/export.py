@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kblockd.ledger.merkle import leaf_hash, node_key
-from kblockd.store.database import View
-from kblockd.store.protocol import Append, Unreadable
+from kblockd.store.database import StoreView
+from kblockd.store.protocol import Append, StoreUnreadable
 
 
 class Condition(enum.StrEnum):
@@ -47,7 +47,7 @@ class Exported:
         return _ranges(self.indexes[condition])
 
 
-def export(view: View, head_size: int, write: Callable[[int, Append, Condition], None]) -> Exported:
+def export(view: StoreView, head_size: int, write: Callable[[int, Append, Condition], None]) -> Exported:
     """Calls ``write(index, record, condition)`` for every record that can be read, in order."""
     exported = Exported(max(head_size, _size(view)))
     for index in range(exported.expected):
@@ -58,23 +58,23 @@ def export(view: View, head_size: int, write: Callable[[int, Append, Condition],
     return exported
 
 
-def _size(view: View) -> int:
+def _size(view: StoreView) -> int:
     try:
         return view.size()
-    except (Unreadable, ValueError):
+    except (StoreUnreadable, ValueError):
         return 0
 
 
-def _read(view: View, index: int) -> tuple[Append | None, Condition]:
+def _read(view: StoreView, index: int) -> tuple[Append | None, Condition]:
     try:
         record = view.leaf(index)
-    except (Unreadable, ValueError):
+    except (StoreUnreadable, ValueError):
         return None, Condition.UNREADABLE
     if record is None:
         return None, Condition.MISSING
     try:
         node = view.raw(node_key((0, index)))
-    except Unreadable:
+    except StoreUnreadable:
         node = None
     if node is None:
         return record, Condition.UNPROVED

@@ -11,7 +11,7 @@ from typing import Final
 
 from kblockd.domain import rows
 from kblockd.ledger.verify import check_rows, refuse
-from kblockd.store.database import View
+from kblockd.store.database import StoreView
 from kblockd.store.protocol import Fold, Key, Row
 
 SECURITY_TABLES: Final = (
@@ -28,16 +28,16 @@ SECURITY_TABLES: Final = (
 _LIVE_APPROVALS: Final = frozenset({"pending", "approved"})
 
 
-def inspect(fold: Fold) -> Callable[[View], None]:
+def inspect(fold: Fold) -> Callable[[StoreView], None]:
     """For ``RocksStore.open(inspect=...)``; raises ``StoreRefused`` naming the first row that differs."""
 
-    def look(view: View) -> None:
+    def look(view: StoreView) -> None:
         refuse(check_rows(view, fold, _rows(view)))
 
     return look
 
 
-def _rows(view: View) -> Iterator[tuple[Key, int, Row]]:
+def _rows(view: StoreView) -> Iterator[tuple[Key, int, Row]]:
     for table in SECURITY_TABLES:
         yield from view.rows((table,))
     for entry in view.rows(("approval",)):

@@ -11,7 +11,7 @@ from typing import Final
 
 from kblockd.domain import listing
 from kblockd.ledger.verify import Progress, refold, refuse
-from kblockd.store.database import View
+from kblockd.store.database import StoreView
 from kblockd.store.protocol import Fold
 from kblockd.store.scratch import Scratch
 from kblockd.store.upgrade import Refold
@@ -25,7 +25,7 @@ def refolding(
 ) -> Refold:
     """For ``kblockd.store.upgrade.upgrade``; what it makes raises ``StoreRefused`` naming the first difference."""
 
-    def run(view: View, scratch: Scratch) -> None:
+    def run(view: StoreView, scratch: Scratch) -> None:
         refuse(refold(view, fold, scratch, heads=heads, progress=progress, unmade=tables).differences)
 
     return run

@@ -6,7 +6,7 @@ scratch database. It finds changed, missing and surplus rows, counters included,
 
 ``check_rows`` is the short form for the start: a row is folded again from the records that it lists alone.
 
-Both read a ``View`` and block: run them in a process of their own (or a thread), over a stopped store, or over
+Both read a ``StoreView`` and block: run them in a process of their own (or a thread), over a stopped store, or over
 ``RocksStore.frozen`` of a running one.
 """
 
@@ -22,8 +22,8 @@ import orjson
 
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store import schema
-from kblockd.store.database import View
-from kblockd.store.protocol import Append, Fold, Key, Row, StoreRefused, Unreadable
+from kblockd.store.database import StoreView
+from kblockd.store.protocol import Append, Fold, Key, Row, StoreRefused, StoreUnreadable
 from kblockd.store.scratch import CACHED_ROWS, Scratch
 
 MAX_DIFFERENCES: Final = 100
@@ -68,7 +68,7 @@ class Report:
 
 
 def verify(
-    view: View,
+    view: StoreView,
     fold: Fold,
     *,
     heads: Mapping[int, bytes],
@@ -86,7 +86,7 @@ def verify(
 
 
 def refold(
-    view: View,
+    view: StoreView,
     fold: Fold,
     scratch: Scratch,
     *,
@@ -99,7 +99,7 @@ def refold(
     report = Report()
     try:
         report.size = view.size()
-    except Unreadable:
+    except StoreUnreadable:
         report.add("ledger", "the newest record cannot be read, so the number of records cannot be told")
         return report
     if _walk(view, fold, scratch, report, heads, progress):
@@ -111,7 +111,7 @@ def refold(
 
 
 def _walk(
-    view: View, fold: Fold, scratch: Scratch, report: Report, heads: Mapping[int, bytes], progress: Progress | None
+    view: StoreView, fold: Fold, scratch: Scratch, report: Report, heads: Mapping[int, bytes], progress: Progress | None
 ) -> bool:
     """False when a record is not there: then there is nothing that the rows could be compared with."""
     tree = MerkleTree()
@@ -137,10 +137,10 @@ def _walk(
     return True
 
 
-def _leaf(view: View, index: int, report: Report) -> Append | None:
+def _leaf(view: StoreView, index: int, report: Report) -> Append | None:
     try:
         record = view.leaf(index)
-    except (Unreadable, ValueError):
+    except (StoreUnreadable, ValueError):
         report.add(f"record {index}", "cannot be read; nothing behind it can be folded, and no row compared")
         return None
     if record is None:
@@ -148,21 +148,21 @@ def _leaf(view: View, index: int, report: Report) -> Append | None:
     return record
 
 
-def _compare_nodes(view: View, nodes: Iterable[tuple[Key, bytes]], report: Report) -> None:
+def _compare_nodes(view: StoreView, nodes: Iterable[tuple[Key, bytes]], report: Report) -> None:
     for key, value in nodes:
         report.nodes += 1
         where = f"tree node at level {key[1]}, index {key[2]}"
         try:
             if view.raw(key) != value:
                 report.add(where, "is not the hash of what is below it")
-        except Unreadable:
+        except StoreUnreadable:
             report.add(where, "cannot be read")
 
 
-def _count_nodes(view: View, report: Report) -> None:
+def _count_nodes(view: StoreView, report: Report) -> None:
     try:
         surplus = sum(1 for _ in view.encoded(("node",))) - report.nodes
-    except Unreadable:
+    except StoreUnreadable:
         report.add("tree", "cannot be read to its end")
     else:
         if surplus > 0:
@@ -177,11 +177,11 @@ def _compare_root(tree: MerkleTree, heads: Mapping[int, bytes], report: Report) 
         )
 
 
-def _compare_rows(view: View, scratch: Scratch, report: Report, unmade: Collection[str]) -> None:
+def _compare_rows(view: StoreView, scratch: Scratch, report: Report, unmade: Collection[str]) -> None:
     tables = scratch.tables()
     try:
         tables |= set(view.tables())
-    except Unreadable:
+    except StoreUnreadable:
         report.add("rows", "not all tables can be read")
     for table in sorted(tables.difference(unmade)):
         try:
@@ -189,7 +189,7 @@ def _compare_rows(view: View, scratch: Scratch, report: Report, unmade: Collecti
                 report.rows += stored is not None
                 if fault := _fault(stored, folded):
                     report.add(f"row {schema.decode_key(encoded)!r}", fault)
-        except Unreadable:
+        except StoreUnreadable:
             report.add(f"rows of {table!r}", "cannot be read to their end")
 
 
@@ -233,7 +233,7 @@ def _differing(row: Row, expected: Row) -> str:
     return f"differs from the fold in {', '.join(fields)}" if fields else ""
 
 
-def check_rows(view: View, fold: Fold, rows: Iterable[tuple[Key, int, Row]]) -> list[Difference]:
+def check_rows(view: StoreView, fold: Fold, rows: Iterable[tuple[Key, int, Row]]) -> list[Difference]:
     """Folds each row from nothing over the records that it lists, and compares; rows without ``records`` (counters)
     are the full verification's."""
     found = []
@@ -243,7 +243,7 @@ def check_rows(view: View, fold: Fold, rows: Iterable[tuple[Key, int, Row]]) -> 
     return found
 
 
-def _fault_of(view: View, fold: Fold, key: Key, version: int, row: Row) -> str:
+def _fault_of(view: StoreView, fold: Fold, key: Key, version: int, row: Row) -> str:
     indexes = row["records"]
     if not _ascending(indexes) or indexes[-1] != version:
         return f"written by record {version}, but that is not the last record that it lists"

@@ -1,7 +1,7 @@
-"""Files that decide: how they are opened, and who else may write them.
+"""Opens trusted files safely and checks who else may write them.
 
-    walk      opens a path component by component, and remembers every folder, link and file that it met
-    writers   judges what a walk met: nobody but root and the daemon's user may write it
+    walk      opens a path component by component and records every folder, link and file on the way
+    writers   checks the recorded steps: only root and the daemon's user may write them
 
 May not live here: anything that knows what a file means.
 """

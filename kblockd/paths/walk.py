@@ -1,9 +1,9 @@
-"""Opens a path one component at a time, so that what is judged is what was opened.
+"""Opens a path one component at a time, so that the objects checked are the objects opened.
 
-The kernel would follow every link by itself and tell only about the end. Here each folder, each link and the file
-itself is opened without following links, looked at through its descriptor, and remembered as a ``Step``. Beneath a
-folder, a link may lead anywhere inside it (as a mounted ConfigMap's do: ``a.rego -> ..data/a.rego``) and nowhere else:
-the rule of ``openat2(RESOLVE_BENEATH)``, which the standard library does not offer. Source: R640; cases LOC-01, LOC-02.
+The kernel would follow links by itself and report only the end. Here each folder, link and file is opened without
+following links, examined through its descriptor, and recorded as a ``Step``. Beneath a folder, a link may lead anywhere
+inside it (as in a mounted ConfigMap: ``a.rego -> ..data/a.rego``) and nowhere else: the rule of
+``openat2(RESOLVE_BENEATH)``, which the standard library does not offer. Source: R640; cases LOC-01, LOC-02.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-MAX_LINKS: Final = 40  # as the kernel
-_LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+MAX_LINKS: Final = 40  # the kernel's limit
+_PATH_ONLY: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ACL: Final = "system.posix_acl_access"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A folder, a link or a file as it was when it was opened; ``mode`` is ``st_mode``, type included.
+    """A folder, link or file as it was when opened; ``mode`` is ``st_mode``, including the type.
 
-    ``read_only``: on a mount through which this process cannot write. ``acl``: it has a POSIX access control list, so
-    the group bits of the mode speak of others, too.
+    ``read_only``: on a mount that this process cannot write to. ``acl``: it has a POSIX access control list, so the
+    group bits of the mode may cover other users too.
     """
 
     path: Path
@@ -44,7 +44,7 @@ class Opened:
     """An open file or folder; close it, or use it in a ``with``.
 
     ``steps`` lead from the root of the file system, or from the folder that it was opened beneath, to the object
-    itself, which is the last. What is neither a regular file nor a folder is never opened for reading.
+    itself. Anything but a regular file or a folder is never opened for reading.
     """
 
     descriptor: int
@@ -58,7 +58,7 @@ class Opened:
         self.close()
 
     def close(self) -> None:
-        """Once."""
+        """Call it once."""
         os.close(self.descriptor)
 
     @property
@@ -82,22 +82,22 @@ class Opened:
             return stream.read(limit)
 
     def beneath(self, name: str) -> Opened:
-        """What ``name`` (relative) is inside this folder; ``steps`` begin below the folder.
+        """Opens ``name`` (relative) inside this folder; ``steps`` begin below the folder.
 
-        Raises ``OSError``, with EXDEV when a link leads out of the folder. Blocks.
+        Raises ``OSError``, with EXDEV for a link that leads out of the folder. Blocks.
         """
         walk = _Walk(os.dup(self.descriptor), self.path, confined=True)
         return walk.opened(name.split("/"), self.path / name)
 
 
 def open_path(path: Path) -> Opened:
-    """Any path, links followed; raises ``OSError``. Blocks."""
-    whole = path.absolute()  # and no more: what ``..`` means is for the walk to find out
+    """Opens any path, following links; raises ``OSError``. Blocks."""
+    whole = path.absolute()  # not resolve(): the walk itself interprets ``..``
     return _Walk.from_root().opened(whole.parts[1:], whole)
 
 
 def steps_to(path: Path) -> tuple[tuple[Step, ...], bool]:
-    """Of any path, as far as it exists, and whether all of it does; nothing is opened for reading.
+    """The steps of a path as far as it exists, and whether all of it exists; opens nothing for reading.
 
     Raises ``OSError``. Blocks.
     """
@@ -112,7 +112,7 @@ def steps_to(path: Path) -> tuple[tuple[Step, ...], bool]:
 
 
 class _Walk:
-    """The folders that were entered, the first of which is where the walk began, and every step."""
+    """The stack of entered folders, beginning with the start of the walk, and every step so far."""
 
     def __init__(self, start: int, path: Path, *, confined: bool) -> None:
         self._entered = [(start, path)]
@@ -126,7 +126,7 @@ class _Walk:
         return walk
 
     def opened(self, parts: Iterable[str], asked: Path) -> Opened:
-        """The end of the walk, open for reading; closes what it passed through."""
+        """The end of the path, open for reading; closes the folders on the way."""
         try:
             self.go(parts)
             descriptor = self._open_end()
@@ -135,9 +135,9 @@ class _Walk:
         return Opened(descriptor, asked, tuple(self.steps))
 
     def go(self, parts: Iterable[str]) -> None:
-        left, links = deque(parts), 0
-        while left:
-            name = left.popleft()
+        remaining, links = deque(parts), 0
+        while remaining:
+            name = remaining.popleft()
             if name == "..":
                 self._leave()
             elif name not in ("", ".") and (target := self._enter(name)) is not None:
@@ -145,7 +145,7 @@ class _Walk:
                     raise _error(errno.ELOOP, self._here / name)
                 if target.startswith("/"):
                     self._restart(self._here / name)
-                left.extendleft(reversed(target.split("/")))
+                remaining.extendleft(reversed(target.split("/")))
 
     def close(self) -> None:
         while self._entered:
@@ -156,10 +156,10 @@ class _Walk:
         return self._entered[-1][1]
 
     def _enter(self, name: str) -> str | None:
-        """Where a link points; None for what is no link and has been entered."""
+        """Enters a folder or file and returns None; for a link returns its target without entering it."""
         folder, path = self._entered[-1][0], self._here / name
         try:
-            child = os.open(name, _LOOK, dir_fd=folder)
+            child = os.open(name, _PATH_ONLY, dir_fd=folder)
         except OSError as error:
             raise _error(error.errno, path) from None
         self._entered.append((child, path))
@@ -167,12 +167,12 @@ class _Walk:
         if not stat.S_ISLNK(self.steps[-1].mode):
             return None
         try:
-            return os.readlink("", dir_fd=child)  # of the link that was looked at, not of what has its name by now
+            return os.readlink("", dir_fd=child)  # of the opened link, not of whatever has its name by now
         finally:
             os.close(self._entered.pop()[0])
 
     def _leave(self) -> None:
-        """To the folder above, which ``..`` means only for a folder."""
+        """Returns to the folder above; ``..`` is only valid in a folder."""
         if not stat.S_ISDIR(os.fstat(self._entered[-1][0]).st_mode):
             raise _error(errno.ENOTDIR, self._here)
         if len(self._entered) > 1:
@@ -187,7 +187,7 @@ class _Walk:
             os.close(self._entered.pop()[0])
 
     def _open_end(self) -> int:
-        """Again, for reading this time. What was opened is what counts, so its step replaces the one of the look."""
+        """Opens the end again, for reading. Its step replaces the earlier one, as only the opened object counts."""
         descriptor, path = self._entered[-1]
         mode = os.fstat(descriptor).st_mode
         try:
@@ -205,14 +205,14 @@ class _Walk:
 
 
 def _step(path: Path, descriptor: int) -> Step:
-    found = os.fstat(descriptor)
+    status = os.fstat(descriptor)
     read_only = bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
-    acl = bool(found.st_mode & stat.S_IWGRP) and not stat.S_ISLNK(found.st_mode) and _has_acl(descriptor)
-    return Step(path, found.st_mode, found.st_uid, found.st_gid, read_only, acl)
+    acl = bool(status.st_mode & stat.S_IWGRP) and not stat.S_ISLNK(status.st_mode) and _has_acl(descriptor)
+    return Step(path, status.st_mode, status.st_uid, status.st_gid, read_only, acl)
 
 
 def _has_acl(descriptor: int) -> bool:
-    """Through /proc, because a descriptor of O_PATH has no extended attributes. Not known counts as yes."""
+    """Through /proc, because an O_PATH descriptor has no extended attributes. Unknown counts as True."""
     try:
         os.getxattr(f"/proc/self/fd/{descriptor}", _ACL)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Who may write a file that decides: root and the daemon's user, nobody else.
+"""Only root and the daemon's user may write files that affect decisions.
 
-A folder counts as much as the file in it, and so does every folder above: whoever may rename one of them can put
-another file in place. Source: issue "Who may write what decides"; cases LOC-01, LOC-02.
+Every folder above a file counts as much as the file: whoever may rename one of them can substitute another file.
+Source: cases LOC-01, LOC-02.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Unsafe(Exception):
-    """Somebody else may write what decides; the text names the path, its owner or mode, and the command to mend it."""
+    """Somebody else may write a trusted path; the message names the path, its owner or mode, and the command to fix
+    it."""
 
     def __init__(self, path: Path, message: str, next_step: str) -> None:
         super().__init__(f"{path}: {message}; {next_step}")
@@ -31,11 +32,11 @@ class Unsafe(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """Users who may own what decides, and groups with nobody else in them.
+    """Users who may own trusted files, and their private groups.
 
-    Write access for a group is refused unless the group is known to hold nobody but the owner (the private group that
-    many systems give each user, with a umask of 002). ``read_only_passes``: on a read-only mount neither owner nor mode
-    matters.
+    Group write access is refused unless the group is known to contain only the owner (the private group that many
+    systems give each user, with a umask of 002). ``read_only_passes``: on a read-only mount owner and mode do not
+    matter.
     """
 
     uids: frozenset[int]
@@ -46,10 +47,10 @@ class Writers:
     def of(
         cls, users: Iterable[int], *, shared: Collection[int] = (), environment: Mapping[str, str] = os.environ
     ) -> Writers:
-        """Root and ``users`` (uids). ``shared``: gids that are handed out to callers, so private to nobody.
+        """Root and ``users`` (uids). ``shared``: gids given to callers, which are therefore not private.
 
-        A systemd unit makes the whole system read-only for its own process (ProtectSystem=strict) while others go on
-        writing, so that under one (``INVOCATION_ID`` is set) a read-only mount proves nothing. Blocks.
+        A systemd unit may make the whole system read-only for its own process (ProtectSystem=strict) while others can
+        still write, so under systemd (``INVOCATION_ID`` is set) a read-only mount proves nothing. Blocks.
         """
         uids = frozenset({0, *users})
         return cls(uids, _private_groups(uids) - frozenset(shared), "INVOCATION_ID" not in environment)
@@ -57,14 +58,14 @@ class Writers:
     def judge(self, steps: Sequence[Step], *, whole: bool = True) -> None:
         """Raises ``Unsafe`` for the first step that somebody else may write.
 
-        A sticky folder (/tmp) on the way passes, because nobody can replace another's files in it; as the last step it
-        does not, because anybody can add some. ``whole`` is False when the rest of the path does not exist yet.
+        A sticky folder (/tmp) passes on the way, because nobody can replace another user's files in it, but not as the
+        last step, because anybody can add files. ``whole`` is False when the rest of the path does not exist yet.
         """
         for position, step in enumerate(steps, 1):
             self._judge(step, on_the_way=position < len(steps) or not whole)
 
     def judge_path(self, path: Path) -> None:
-        """The same of what stands there now, or will; raises ``Unsafe`` or ``OSError``. Blocks."""
+        """As ``judge``, for a path that may not exist yet; raises ``Unsafe`` or ``OSError``. Blocks."""
         steps, whole = steps_to(path)
         self.judge(steps, whole=whole)
 
@@ -73,8 +74,9 @@ class Writers:
             return
         if step.uid not in self.uids:
             who = " or ".join(f"uid {uid}" for uid in sorted(self.uids))
-            mend = f"chown {_option(step)}{max(self.uids)} {step.path}"
-            raise Unsafe(step.path, f"belongs to uid {step.uid}, not to {who}", mend)
+            option = "-h " if stat.S_ISLNK(step.mode) else ""
+            fix = f"chown {option}{max(self.uids)} {step.path}"
+            raise Unsafe(step.path, f"belongs to uid {step.uid}, not to {who}", fix)
         if stat.S_ISLNK(step.mode) or (on_the_way and stat.S_ISDIR(step.mode) and step.mode & stat.S_ISVTX):
             return
         writable = step.mode & _OTHERS
@@ -85,21 +87,17 @@ class Writers:
             raise Unsafe(step.path, f"others may write to it ({mode})", f"chmod go-w {step.path}")
 
 
-def _option(step: Step) -> str:
-    return "-h " if stat.S_ISLNK(step.mode) else ""
-
-
 def _private_groups(uids: frozenset[int]) -> frozenset[int]:
-    """The primary groups of these users that the user database shows nobody else in."""
+    """The primary groups of these users in which the user database shows nobody else."""
     everybody = pwd.getpwall()
-    found = set()
+    private = set()
     for uid in uids:
         try:
             user = pwd.getpwuid(uid)
             group = grp.getgrgid(user.pw_gid)
         except KeyError:
             continue
-        others = any(one.pw_gid == user.pw_gid and one.pw_uid != uid for one in everybody)
+        others = any(account.pw_gid == user.pw_gid and account.pw_uid != uid for account in everybody)
         if not others and set(group.gr_mem) <= {user.pw_name}:
-            found.add(user.pw_gid)
-    return frozenset(found)
+            private.add(user.pw_gid)
+    return frozenset(private)

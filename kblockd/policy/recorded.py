@@ -37,7 +37,7 @@ _SUBJECTS: Final = 64  # of neighbours in the ledger; an action's arguments may 
 
 
 class Reader(Protocol):
-    """``kblockd.store.database.View``."""
+    """``kblockd.store.database.StoreView``."""
 
     def leaf(self, index: int) -> Append | None:
         """A record, or None beyond the last."""

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from kblockd.domain.clock import Clock, rfc3339
 from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.store.lock import life
+from kblockd.store.lock import holder_token
 
 NAME: Final = "policy.json"
 MAX_BYTES: Final = 1 << 20
@@ -109,7 +109,8 @@ class StandingFile:
     def __post_init__(self) -> None:
         self._before = read(self.data_dir)
         refused = self._before.refused if self._before else None
-        self._standing = Standing(os.getpid(), self.engine.status().engine, refused=refused, life=life(self.data_dir))
+        token = holder_token(self.data_dir)
+        self._standing = Standing(os.getpid(), self.engine.status().engine, refused=refused, life=token)
 
     async def reload(self, attempt: Callable[[], Awaitable[bool]], by: By) -> bool:
         """One attempt that was asked for; raises what it raises."""

@@ -1,4 +1,4 @@
-"""The domain to messages. Whatever is sent fits into an answer of 4 MiB, since a larger one fails after the work ran.
+"""Domain objects to messages of at most 4 MiB, because a larger answer would fail after the work was done.
 
 Source: interfaces.md section 3; stack.md, gRPC.
 """
@@ -14,10 +14,10 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from kblockd._proto.kblock.v1 import approval_service_pb2, execution_service_pb2, ledger_service_pb2, types_pb2
-from kblockd.domain.outcome import ApprovalView, CallStatus, Outcome, StageEvent
+from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, StageEvent
 
 MAX_ANSWER: Final = 4 << 20
-LEAVES_BUDGET: Final = 3 << 20  # bytes of leaves in one answer; the rest is room for framing
+LEAVES_BUDGET: Final = 3 << 20  # bytes of leaves in one answer; the remainder is for framing
 
 _STATUSES: Final = {
     CallStatus.COMPLETED: types_pb2.CALL_STATUS_COMPLETED,
@@ -29,8 +29,8 @@ _STATUSES: Final = {
 }
 
 
-def outcome(value: Outcome) -> types_pb2.Outcome:
-    """With everything that its caller may have."""
+def outcome(value: CallOutcome) -> types_pb2.Outcome:
+    """The complete outcome for its caller."""
     message = listed(value)
     message.output_json = value.output_json
     message.result_dsse = value.result_dsse
@@ -39,8 +39,8 @@ def outcome(value: Outcome) -> types_pb2.Outcome:
     return message
 
 
-def listed(value: Outcome) -> types_pb2.Outcome:
-    """Without output and evidence: a page of them stays small."""
+def listed(value: CallOutcome) -> types_pb2.Outcome:
+    """Without output and evidence, to keep pages small."""
     return types_pb2.Outcome(
         execution_id=value.execution_id,
         status=_STATUSES[value.status],
@@ -60,7 +60,7 @@ def listed(value: Outcome) -> types_pb2.Outcome:
 
 
 def fit(answer: Message, held: types_pb2.Outcome) -> None:
-    """Drops the output of ``held`` (part of ``answer``) when the answer would not arrive; the rest still does."""
+    """Drops the output of ``held`` (part of ``answer``) if the answer would be too large to send."""
     if answer.ByteSize() > MAX_ANSWER - 1024:
         held.output_json = b""
         held.output_omitted = True
@@ -84,7 +84,7 @@ def event(value: StageEvent) -> execution_service_pb2.StageEvent:
 
 
 def approval(value: ApprovalView) -> approval_service_pb2.Approval:
-    """Everything that the approver is shown, and so what ``presented_sha256`` covers."""
+    """Everything that the approver is shown and that ``presented_sha256`` covers."""
     message = listed_approval(value)
     message.arguments_json = value.arguments_json
     message.intent_json = value.intent_json
@@ -92,7 +92,7 @@ def approval(value: ApprovalView) -> approval_service_pb2.Approval:
 
 
 def listed_approval(value: ApprovalView) -> approval_service_pb2.Approval:
-    """Without arguments and intent: a page of them stays small."""
+    """Without arguments and intent, to keep pages small."""
     return approval_service_pb2.Approval(
         approval_id=value.approval_id,
         execution_id=value.execution_id,
@@ -120,16 +120,16 @@ def listed_approval(value: ApprovalView) -> approval_service_pb2.Approval:
     )
 
 
-def leaves(found: Iterable[tuple[int, bytes]]) -> list[ledger_service_pb2.Leaf]:
+def leaves(records: Iterable[tuple[int, bytes]]) -> list[ledger_service_pb2.Leaf]:
     """As many, in order, as fit into one answer; at least one."""
-    taken: list[ledger_service_pb2.Leaf] = []
+    fitting: list[ledger_service_pb2.Leaf] = []
     size = 0
-    for index, leaf in found:
+    for index, leaf in records:
         size += len(leaf)
-        if taken and size > LEAVES_BUDGET:
+        if fitting and size > LEAVES_BUDGET:
             break
-        taken.append(ledger_service_pb2.Leaf(index=index, leaf=leaf))
-    return taken
+        fitting.append(ledger_service_pb2.Leaf(index=index, leaf=leaf))
+    return fitting
 
 
 def moment(value: dt.datetime) -> Timestamp:

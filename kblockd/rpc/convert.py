@@ -1,4 +1,4 @@
-"""Requests to the domain: nothing is repaired, nothing is ignored, and every wrong field is named at once.
+"""Requests to domain objects: nothing is repaired or ignored, and all wrong fields are named at once.
 
 Source: interfaces.md section 1; R006, R673, IDM-19, CAN-13.
 """
@@ -39,8 +39,8 @@ MAX_SECONDS: Final = 86_400
 MAX_FAULTS: Final = 16
 MAX_STATES: Final = 64
 MAX_UNKNOWN: Final = 4096
-"""Bytes of unknown fields that are looked at to name them: each costs a microsecond, and a megabyte holds half a
-million."""
+"""Up to this many bytes, unknown fields are walked to name them: each takes a microsecond, and a megabyte may hold half
+a million."""
 _MIN_TIMESTAMP: Final = -62_135_596_800  # 0001-01-01T00:00:00Z
 _MAX_TIMESTAMP: Final = 253_402_300_799  # 9999-12-31T23:59:59Z
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -63,49 +63,57 @@ _VERDICTS: Final = {
 
 
 class Faults:
-    """Collects what is wrong, so that a caller learns of all of it in one answer; no more than ``MAX_FAULTS``."""
+    """Collects up to ``MAX_FAULTS`` wrong fields, so that a caller learns of all of them in one answer."""
 
     def __init__(self) -> None:
-        self._found: list[Violation] = []
+        self._violations: list[Violation] = []
 
     def add(self, field: str, description: str) -> None:
-        """One wrong field."""
-        if len(self._found) < MAX_FAULTS:
-            self._found.append(Violation(field, description))
+        """Adds one wrong field."""
+        if len(self._violations) < MAX_FAULTS:
+            self._violations.append(Violation(field, description))
 
     def raise_any(self) -> None:
-        """``InvalidArgument`` with every violation, if there is one."""
-        if not self._found:
+        """Raises ``InvalidArgument`` with all violations, if there are any."""
+        if not self._violations:
             return
-        sentence = "; ".join(f"{v.field}: {v.description}" for v in self._found)
+        sentence = "; ".join(f"{v.field}: {v.description}" for v in self._violations)
         raise InvalidArgument(
             Reason.INVALID_FIELD,
             f"{sentence}. Nothing was executed or consumed.",
-            violations=self._found,
-            next_step=f"correct {', '.join(v.field for v in self._found)} and call again",
+            violations=self._violations,
+            next_step=f"correct {', '.join(v.field for v in self._violations)} and call again",
         )
 
 
 def documents_bytes(message: types_pb2.Envelope) -> int:
-    """Bytes of the three JSON documents that an envelope carries."""
+    """Bytes of the envelope's three JSON documents."""
     return len(message.arguments_json) + len(message.preconditions_json) + len(message.postconditions_json)
 
 
 def envelope(message: types_pb2.Envelope, *, max_arguments: int = canonical.MAX_BYTES) -> Envelope:
-    """The envelope; raises ``InvalidArgument``. Another schema version is refused before anything is read, and more
-    than ``max_arguments`` bytes of arguments, preconditions and postconditions together before they are parsed."""
+    """The envelope; raises ``InvalidArgument``. Another schema version is refused before anything else is read, and
+    more than ``max_arguments`` bytes of arguments, preconditions and postconditions together before they are parsed."""
     if message.schema_version != SCHEMA_VERSION:
         raise InvalidArgument.field(
             "envelope.schema_version",
-            f"must be {SCHEMA_VERSION!r}, the only version that this daemon knows",
+            f"must be {SCHEMA_VERSION!r}, the only version that this daemon supports",
             reason=Reason.UNKNOWN_SCHEMA_VERSION,
         )
     faults = Faults()
     for field, number in unknown_fields(message, "envelope"):
-        faults.add(field, f"holds field number {number}, which this daemon does not know")
+        faults.add(field, f"holds the unknown field number {number}")
     _check_size(message, max_arguments)
     _object("envelope.arguments_json", message.arguments_json, faults)
-    converted = Envelope(
+    converted = _envelope(message, faults)
+    faults.raise_any()
+    check_shape(converted)
+    return converted
+
+
+def _envelope(message: types_pb2.Envelope, faults: Faults) -> Envelope:
+    pin = message.binding
+    return Envelope(
         schema_version=message.schema_version,
         environment=message.environment,
         operation=message.operation,
@@ -118,7 +126,7 @@ def envelope(message: types_pb2.Envelope, *, max_arguments: int = canonical.MAX_
         tenant=message.tenant,
         organization=message.organization,
         arguments_sha256=message.arguments_sha256,
-        binding=_binding(message.binding),
+        binding=BindingPin(pin.upstream, pin.server_version, pin.tool, pin.definition_sha256),
         policy_revision=message.policy_revision,
         approval_id=message.approval_id,
         approval_expires_at=_moment(message, "approval_expires_at", faults),
@@ -134,9 +142,6 @@ def envelope(message: types_pb2.Envelope, *, max_arguments: int = canonical.MAX_
         compensation_ref=message.compensation_ref,
         evidence=tuple(message.evidence),
     )
-    faults.raise_any()
-    check_shape(converted)
-    return converted
 
 
 def wait(request: execution_service_pb2.ExecutionServiceExecuteRequest) -> float | None:
@@ -152,13 +157,13 @@ def wait(request: execution_service_pb2.ExecutionServiceExecuteRequest) -> float
 
 
 def refuse_unknown(request: Message) -> None:
-    """Raises ``InvalidArgument`` for fields of the request that this daemon does not know.
+    """Raises ``InvalidArgument`` for unknown fields of the request.
 
-    Those of an envelope are left to ``envelope``, which looks at its schema version first.
+    Those of an envelope are left to ``envelope``, which checks its schema version first.
     """
     for at, number in _bounded(request, "request"):
         if not at.startswith("request.envelope"):
-            raise InvalidArgument.field(at, f"holds field number {number}, which this daemon does not know")
+            raise InvalidArgument.field(at, f"holds the unknown field number {number}")
 
 
 def identifier(field: str, value: str) -> str:
@@ -189,12 +194,12 @@ def reason(field: str, value: str, *, required: bool) -> str:
 
 
 def finding(number: int) -> Finding:
-    """Raises ``InvalidArgument`` for UNSPECIFIED and for numbers that are not known."""
+    """Raises ``InvalidArgument`` for UNSPECIFIED and for unknown numbers."""
     return _known("finding", number, _FINDINGS)
 
 
 def verdict(number: int) -> str:
-    """ "approve" or "deny"; raises ``InvalidArgument`` for UNSPECIFIED and for numbers that are not known."""
+    """ "approve" or "deny"; raises ``InvalidArgument`` for UNSPECIFIED and for unknown numbers."""
     return _known("verdict", number, _VERDICTS)
 
 
@@ -204,7 +209,7 @@ def page_size(size: int) -> int:
 
 
 def page_token(token: str) -> str:
-    """Opaque to the caller; raises ``InvalidArgument`` for what cannot be one."""
+    """Opaque to the caller; raises ``InvalidArgument`` for a malformed one."""
     return identifier("page_token", token) if token else ""
 
 
@@ -214,10 +219,10 @@ def leaves(limit: int) -> int:
 
 
 def states(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
-    """Raises ``InvalidArgument`` naming each word that is no state."""
+    """Raises ``InvalidArgument`` naming each name that is not a state."""
     faults = Faults()
     if len(names) > MAX_STATES:
-        faults.add("states", f"holds {len(names)} names, at most {MAX_STATES} are taken")
+        faults.add("states", f"{len(names)} names exceed the limit of {MAX_STATES}")
     for position, name in enumerate(names[:MAX_STATES]):
         if name not in known:
             faults.add(f"states[{position}]", f"must be one of {', '.join(sorted(known))}")
@@ -226,7 +231,7 @@ def states(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
 
 
 def duration(field: str, value: Duration, faults: Faults) -> float | None:
-    """Seconds; a fault for what is negative, out of range or of mixed signs."""
+    """Seconds; a fault if negative, out of range or of mixed signs."""
     if not -315_576_000_000 <= value.seconds <= 315_576_000_000 or not -999_999_999 <= value.nanos <= 999_999_999:
         faults.add(field, "is not a valid duration")
     elif value.seconds < 0 or value.nanos < 0:
@@ -237,9 +242,9 @@ def duration(field: str, value: Duration, faults: Faults) -> float | None:
 
 
 def timestamp(field: str, value: Timestamp, faults: Faults) -> dt.datetime | None:
-    """Aware UTC, down to the microsecond (a bound gets no looser by that); a fault outside years 1 to 9999."""
+    """Aware UTC, rounded down to the microsecond (which never loosens a bound); a fault outside years 1 to 9999."""
     if not _MIN_TIMESTAMP <= value.seconds <= _MAX_TIMESTAMP:
-        faults.add(field, "must lie in the years 1 to 9999")
+        faults.add(field, "must be in the years 1 to 9999")
     elif not 0 <= value.nanos <= 999_999_999:
         faults.add(field, "nanos must be between 0 and 999999999")
     else:
@@ -248,27 +253,29 @@ def timestamp(field: str, value: Timestamp, faults: Faults) -> dt.datetime | Non
 
 
 def unknown_fields(message: Message, at: str) -> list[tuple[str, int]]:
-    """(path of the message, number of the unknown field) for the message and all that it holds, the first few.
+    """(path of the message, number of the unknown field) for the first unknown fields at any depth.
 
-    Raises ``InvalidArgument`` as ``_bounded``.
+    Raises ``InvalidArgument`` as ``_bounded`` does.
     """
     return list(itertools.islice(_bounded(message, at), MAX_FAULTS))
 
 
 def _bounded(message: Message, at: str) -> Iterator[tuple[str, int]]:
-    """Raises ``InvalidArgument`` for more than ``MAX_UNKNOWN`` bytes of them, which are never walked (AGT-02)."""
+    """The unknown fields; raises ``InvalidArgument`` for more than ``MAX_UNKNOWN`` bytes of them without walking them
+    (AGT-02)."""
     known = type(message)()
     known.CopyFrom(message)
     known.DiscardUnknownFields()
     unknown = message.ByteSize() - known.ByteSize()
     if unknown > MAX_UNKNOWN:
-        raise InvalidArgument.field(at, f"holds {unknown} bytes of fields that this daemon does not know")
+        raise InvalidArgument.field(at, f"holds {unknown} bytes of unknown fields")
     return _unknown_fields(message, at) if unknown else iter(())
 
 
 def _unknown_fields(message: Message, at: str) -> Iterator[tuple[str, int]]:
-    for number in _unknown_numbers(message):
-        yield at, number
+    unknown = UnknownFieldSet(message)
+    for position in range(len(unknown)):
+        yield at, unknown[position].field_number
     for descriptor, value in message.ListFields():
         if descriptor.type != FieldDescriptor.TYPE_MESSAGE:
             continue
@@ -276,29 +283,24 @@ def _unknown_fields(message: Message, at: str) -> Iterator[tuple[str, int]]:
             yield from _unknown_fields(member, f"{at}.{descriptor.name}")
 
 
-def _unknown_numbers(message: Message) -> list[int]:
-    found = UnknownFieldSet(message)
-    return [found[position].field_number for position in range(len(found))]
-
-
 def _known(field: str, number: int, known: Mapping[Any, _T]) -> _T:
     if number not in known:
-        raise InvalidArgument.field(field, f"{number} is not a value that may be sent; {len(known)} are known")
+        raise InvalidArgument.field(field, f"{number} is not one of the {len(known)} known values")
     return known[number]
 
 
 def _check_size(message: types_pb2.Envelope, limit: int) -> None:
     own = len(message.arguments_json)
     if own > limit:
-        raise InvalidArgument.field("envelope.arguments_json", f"{own} bytes, at most {limit} are taken")
+        raise InvalidArgument.field("envelope.arguments_json", f"{own} bytes exceed the limit of {limit}")
     if (size := documents_bytes(message)) > limit:
         longer = "pre" if len(message.preconditions_json) >= len(message.postconditions_json) else "post"
-        what = f"arguments, preconditions and postconditions together have {size} bytes, at most {limit} are taken"
+        what = f"arguments, preconditions and postconditions together: {size} bytes exceed the limit of {limit}"
         raise InvalidArgument.field(f"envelope.{longer}conditions_json", what)
 
 
 def _object(field: str, text: bytes, faults: Faults) -> dict[str, Any] | None:
-    """What was measured before."""
+    """A JSON object whose size has been checked; None if empty or, with a fault, invalid."""
     if not text:
         return None
     try:
@@ -326,10 +328,6 @@ def _cancellation(message: types_pb2.Envelope, faults: Faults) -> str:
         faults.add("envelope.cancellation", f"{message.cancellation} is not a value of CancellationBehavior")
         return ""
     return _CANCELLATION[message.cancellation]
-
-
-def _binding(message: types_pb2.ToolBinding) -> BindingPin:
-    return BindingPin(message.upstream, message.server_version, message.tool, message.definition_sha256)
 
 
 def _budget(message: types_pb2.Envelope) -> BudgetBound | None:

@@ -1,8 +1,7 @@
-"""Stage 0: who calls, and whether that principal may call the method at all.
+"""Stage 0: the calling principal, and whether it may call the method.
 
-The principal comes from the listener that the call came in by, never from the request (R010, R011, APR-08). The
-policy is asked once for each principal, method and revision, however many call at once; what it answers is recorded,
-then remembered (design section 5).
+The listener determines the principal, never the request (R010, R011, APR-08). The policy is asked once per principal,
+method and revision, even for concurrent calls; its answer is recorded, then cached (design section 5).
 """
 
 from __future__ import annotations
@@ -24,16 +23,15 @@ from kblockd.policy.entrypoints import AUTHZ, Authz, authz
 from kblockd.rpc.status import policy_unavailable
 from kblockd.telemetry.recorder import Trace
 
-MAX_REMEMBERED: Final = 4096
-_NOT_ASKED: Final[dict[str, Any]] = dict.fromkeys(
+MAX_CACHED: Final = 4096
+_ABSENT_INPUTS: Final[dict[str, Any]] = dict.fromkeys(
     ("envelope", "action", "args", "contract", "binding", "approval", "snapshot", "read", "outcome", "finding")
 )
 
 
 @dataclass(frozen=True, slots=True)
 class UnixListener:
-    """A Unix socket and the principal that may open it; ``mode`` such as 0o600, ``gid`` the group it is given to (None:
-    the daemon's own)."""
+    """A Unix socket and its principal; ``mode`` such as 0o600, ``gid`` the socket's group (None: the daemon's own)."""
 
     path: Path
     principal: Principal
@@ -43,7 +41,7 @@ class UnixListener:
 
 @dataclass(frozen=True, slots=True)
 class LoopbackListener:
-    """Development only: everybody on this machine is the principal. ``port`` 0 takes a free one."""
+    """Development only: everybody on this machine acts as the principal. ``port`` 0 selects a free one."""
 
     principal: Principal
     host: str = "127.0.0.1"
@@ -61,20 +59,20 @@ _Key = tuple[Principal, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, what rows it may see, and the trace of the call."""
+    """The calling principal, the rows it may see, and the trace of the call."""
 
     principal: Principal
     view: View
     trace: Trace
 
 
-class OnRecord(Protocol):
-    """Where stage 0 leaves its traces (``kblockd.execution.service.Executions``)."""
+class AuthorizationRecorder(Protocol):
+    """Records the results of stage 0; implemented by ``kblockd.execution.service.Executions``."""
 
     async def authorized(
         self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
     ) -> bool:
-        """Records authz.decided; False when it could not."""
+        """Records authz.decided; False if it could not."""
         ...
 
     async def refused(self, principal: Principal, method: str, error: KblockError) -> None:
@@ -83,25 +81,25 @@ class OnRecord(Protocol):
 
 
 class Authorizer:
-    """Asks ``kblock/authz/result``; deny and failure are both refusals, with different reasons."""
+    """Asks ``kblock/authz/result``; denials and failures are both refusals, with different reasons."""
 
-    def __init__(self, engine: PolicyEngine, record: OnRecord, clock: Clock) -> None:
+    def __init__(self, engine: PolicyEngine, record: AuthorizationRecorder, clock: Clock) -> None:
         self._engine = engine
         self._record = record
         self._clock = clock
-        self._remembered: OrderedDict[_Key, Authz] = OrderedDict()
+        self._cached: OrderedDict[_Key, Authz] = OrderedDict()
         self._asking: dict[_Key, asyncio.Task[Authz]] = {}
 
     async def authorize(self, principal: Principal, method: str) -> View:
-        """The filter for rows; raises ``PermissionDenied`` (recorded) or ``Unavailable`` with the policy's reason."""
+        """The row filter; raises ``PermissionDenied`` (recorded) or ``Unavailable`` with the policy's reason."""
         answer = await self._answer(principal, method)
         if answer.allow:
             return View(frozenset(answer.tenants), frozenset(answer.agents))
         codes = ", ".join(entrypoints.codes(answer.reasons))[:500] or "no reason given"
         error = PermissionDenied(
             Reason.PERMISSION_DENIED,
-            f"the policy does not let {principal.id} call {method} ({codes}). Nothing was executed or consumed.",
-            next_step="use a principal that may, or ask the operator to change kblock.authz",
+            f"the policy does not allow {principal.id} to call {method} ({codes}). Nothing was executed or consumed.",
+            next_step="use a principal that is allowed to, or ask the operator to change kblock.authz",
         )
         await self._record.refused(principal, method, error)
         raise error
@@ -109,19 +107,19 @@ class Authorizer:
     async def _answer(self, principal: Principal, method: str) -> Authz:
         status = self._engine.status()
         key = (principal, method, status.revision)
-        if status.ready and (known := self._remembered.get(key)) is not None:
-            self._remembered.move_to_end(key)
+        if status.ready and (known := self._cached.get(key)) is not None:
+            self._cached.move_to_end(key)
             return known
         asking = self._asking.get(key)
         if asking is None:
             asking = self._asking[key] = asyncio.ensure_future(self._ask(principal, method))
             asking.add_done_callback(lambda ended: self._ended(key, ended))
-        return await asyncio.shield(asking)  # a caller that goes away takes nobody's answer with it
+        return await asyncio.shield(asking)  # a cancelled caller must not cancel the others' query
 
     def _ended(self, key: _Key, ended: asyncio.Task[Authz]) -> None:
         del self._asking[key]
         if not ended.cancelled():
-            ended.exception()  # whoever still waits raises it
+            ended.exception()  # marks it as retrieved; callers that still wait raise it
 
     async def _ask(self, principal: Principal, method: str) -> Authz:
         document = self._document(principal, method)
@@ -133,9 +131,9 @@ class Authorizer:
         answer = authz(decision.result)
         if not on_record:
             return answer
-        self._remembered[(principal, method, decision.revision)] = answer
-        while len(self._remembered) > MAX_REMEMBERED:
-            self._remembered.popitem(last=False)
+        self._cached[(principal, method, decision.revision)] = answer
+        while len(self._cached) > MAX_CACHED:
+            self._cached.popitem(last=False)
         return answer
 
     def _document(self, principal: Principal, method: str) -> dict[str, Any]:
@@ -144,5 +142,5 @@ class Authorizer:
             "now": rfc3339(self._clock.now()),
             "principal": principal.document(),
             "method": method,
-            **_NOT_ASKED,
+            **_ABSENT_INPUTS,
         }

@@ -1,9 +1,9 @@
-"""What surrounds every call: admit, read, authorise, parse, call, translate errors, and never leave a caller hanging.
+"""The steps around every call: admit, read, authorise, parse, call, translate errors, and never leave a caller hanging.
 
-A call is admitted before its request is read from the wire, so one that is over its principal's share costs neither
-memory nor parsing (AGT-03, AGT-05). A handler that raises CancelledError without its RPC being cancelled would leave
-the client waiting for ever (RPC-02); here it becomes a status. At the stop, streams and waiting calls end with a status
-as well (LED-13); what they waited for belongs to the daemon and goes on.
+A call is admitted before its request is read from the wire, so a call beyond its principal's share costs neither memory
+nor parsing (AGT-03, AGT-05). A handler that raises CancelledError although its RPC was not cancelled would leave the
+client waiting for ever (RPC-02); here it becomes a status. At the stop, streams and waiting calls also end with a
+status (LED-13); the executions that they waited for belong to the daemon and continue.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ Context = aio.ServicerContext[Any, Any]
 Act = Callable[[Caller, Any], Awaitable[Message]]
 Stream = Callable[[Caller, Any], AsyncIterator[Message]]
 Plain = Callable[[Any, Context], Awaitable[Any]]
-Talk = Callable[[AsyncIterator[Any], Context], AsyncIterator[Message]]
+Bidirectional = Callable[[AsyncIterator[Any], Context], AsyncIterator[Message]]
 Behaviour = Callable[[object, Context], Awaitable[bytes]]
 StreamBehaviour = Callable[[object, Context], Awaitable[None]]
 
 RETRY_AFTER_STOP: Final = 1.0
 READ_SECONDS: Final = 10.0
-"""For one request to arrive once its turn has come: a client that stops in the middle keeps its principal's others
-waiting that long."""
+"""Time for a request to arrive once its turn has come: a client that stalls in the middle delays its principal's other
+calls by as much."""
 LISTS: Final = frozenset({"List", "Read"})
-"""Methods that go through many rows: they count as streams."""
+"""Methods that read many rows: they count as streams."""
 URGENT: Final = frozenset({"Decide", "Revoke", "Resolve"})
-"""Methods by which an action is decided on, stopped or settled: they have a share and a queue of their own."""
+"""Methods that decide, stop or settle an action: they have their own share and queue."""
 MAX_MESSAGE: Final = canonical.MAX_BYTES + (64 << 10)
-"""Bytes of a request: its JSON documents, which share one bound, and every other field at its longest."""
+"""Limit of a request in bytes: its JSON documents, which share one limit, plus all other fields at maximum length."""
 
 
 class InFlight:
-    """The calls that run now, on all listeners; ``end`` makes them answer SHUTTING_DOWN at once."""
+    """The running calls of all listeners; ``end`` makes them answer SHUTTING_DOWN at once."""
 
     def __init__(self) -> None:
         self.stopping = False
@@ -62,7 +62,7 @@ class InFlight:
 
     @contextmanager
     def entered(self, *, stream: bool) -> Iterator[None]:
-        """While a call runs; refuses new ones at the stop."""
+        """Registers a call while it runs; raises ``Unavailable`` once the stop has begun."""
         if self.stopping:
             raise shutting_down()
         task = _current()
@@ -76,14 +76,14 @@ class InFlight:
                 self._idle.set()
 
     def end(self, *, streams_only: bool) -> None:
-        """Each call that is meant answers now; nothing that it waits for is touched."""
+        """Makes the calls answer now; the executions that they wait for are not affected."""
         for task, stream in list(self._running.items()):
             if (stream or not streams_only) and task not in self._ended:
                 self._ended.add(task)
                 task.cancel()
 
     def was_ended(self, task: asyncio.Task[Any]) -> bool:
-        """Whether the cancellation that the call met was ours; forgets it."""
+        """Whether ``end`` cancelled the task; clears the mark."""
         if task not in self._ended:
             return False
         self._ended.discard(task)
@@ -91,13 +91,13 @@ class InFlight:
         return True
 
     async def idle(self) -> None:
-        """Returns when no call runs."""
+        """Returns when no call is running."""
         await self._idle.wait()
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The surroundings of the calls of one listener."""
+    """Wraps the calls of one listener."""
 
     principal: Principal
     authorizer: Authorizer
@@ -135,8 +135,8 @@ class Calls:
         return self._settled(answer)
 
     def check(self, request_type: type[Message], act: Plain) -> Behaviour:
-        """As ``unary``, of a service of gRPC's own: no policy is asked. The shares are the same, or a flood of these
-        would be felt by all (AGT-05)."""
+        """As ``unary``, for a service that gRPC provides: without the policy, but with the same shares, so that a flood
+        of such calls cannot affect others (AGT-05)."""
 
         async def answer(context: Context) -> bytes:
             with ExitStack() as held:
@@ -148,7 +148,7 @@ class Calls:
         return self._settled(answer)
 
     def watch(self, request_type: type[Message], act: Plain) -> StreamBehaviour:
-        """As ``stream``, likewise; ``act`` writes its answers itself."""
+        """As ``stream``, for a service that gRPC provides; ``act`` writes its answers itself."""
 
         async def answer(context: Context) -> None:
             with ExitStack() as held:
@@ -158,11 +158,11 @@ class Calls:
 
         return self._settled(answer)
 
-    def talk(self, request_type: type[Message], act: Talk) -> StreamBehaviour:
-        """Questions and answers in turn, likewise. Each question counts as a call, and as few such streams are open at
-        once as requests are read: what is asked on them comes when it likes."""
+    def bidirectional(self, request_type: type[Message], act: Bidirectional) -> StreamBehaviour:
+        """A bidirectional stream of a service that gRPC provides. Each message counts as a call, and the number of open
+        streams is limited to the number of concurrent reads, because messages can arrive at any time."""
 
-        async def asked(context: Context) -> AsyncIterator[Message]:
+        async def requests(context: Context) -> AsyncIterator[Message]:
             while isinstance(data := await context.read(), bytes):
                 await self.admission.turn()
                 self.admission.answered(len(data))
@@ -172,24 +172,24 @@ class Calls:
             with ExitStack() as held:
                 held.enter_context(self.in_flight.entered(stream=True))
                 await self._admit(held, lists=True)
-                held.enter_context(self.admission.talk())
-                await self._pump(act(asked(context), context), context)
+                held.enter_context(self.admission.bidirectional())
+                await self._pump(act(requests(context), context), context)
 
         return self._settled(answer)
 
     def _settled(self, answer: Callable[[Context], Awaitable[T]]) -> Callable[[object, Context], Awaitable[T]]:
-        """The handler that answers so, or ends the call with the status of what was raised."""
+        """Wraps ``answer``: an exception that it raises ends the call with a status."""
 
         async def behaviour(_: object, context: Context) -> T:
             try:
                 return await answer(context)
             except aio.AbortError:
-                raise  # by a service of gRPC's own, whose answer it is
+                raise  # a service that gRPC provides has aborted the call itself
             except (Exception, asyncio.CancelledError) as error:
                 refusal = self._refusal(error)
-            # Only here, where no frame holds the request: the call's state keeps the exception of abort, which refers
-            # back to the frames that it passed and to what was being handled. Refused requests would stay in memory
-            # until the garbage collector comes by (AGT-05).
+            # Abort outside the except block: gRPC keeps the exception that abort raises in a reference cycle with the
+            # frames it passed and the exception being handled. If those held the request, refused requests would stay
+            # in memory until the next full garbage collection (AGT-05).
             try:
                 await context.abort(*refusal)
             finally:
@@ -199,8 +199,8 @@ class Calls:
         return behaviour
 
     async def _admit(self, held: ExitStack, *, lists: bool = False, urgent: bool = False) -> None:
-        """In its turn; raises ``ResourceExhausted`` when the principal has used up its share. ``held`` gives back what
-        it took."""
+        """Waits for the call's turn; raises ``ResourceExhausted`` if the principal has used up its share. ``held``
+        releases the share."""
         held.enter_context(on_behalf_of(self.principal.id))
         try:
             held.enter_context(self.admission.stream() if lists else self.admission.call(urgent=urgent))
@@ -213,7 +213,7 @@ class Calls:
         self, held: ExitStack, method: str, request_type: type[Message], context: Context, *, urgent: bool = False
     ) -> tuple[Caller, Message]:
         data = await self._read(held, context, urgent=urgent)
-        trace = self.tracing.begin(_metadata(context))
+        trace = self.tracing.begin([(key, value) for key, value in context.invocation_metadata() or ()])
         self.tracing.admit(trace, self.principal.id)
         try:
             with trace.stage(0, "authenticate"):
@@ -224,9 +224,9 @@ class Calls:
         return Caller(self.principal, view, trace), await offload(len(data), _parse, request_type, data)
 
     async def _read(self, held: ExitStack, context: Context, *, urgent: bool = False) -> bytes:
-        """The one request of the call, in turn with the principal's others. One that finds no room keeps the next from
-        being read until it is refused: what is not read is not held. A long one waits before it is parsed, whoever's
-        service it is for."""
+        """Reads the call's request, taking turns with the principal's other calls. A request beyond the byte share
+        keeps its turn until it is refused, because unread requests use no memory here. A long request waits before it
+        is parsed, whichever service it is for."""
         async with self.admission.urgent_reading if urgent else self.admission.reading:
             data = await _received(context)
             try:
@@ -250,7 +250,7 @@ class Calls:
                 await close()
 
     def _refusal(self, error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
-        """Code, message and trailers that the call ends with; one that its client gave up stays cancelled."""
+        """The status that ends the call: code, message, trailers. A call cancelled by its client stays cancelled."""
         if isinstance(error, asyncio.CancelledError):
             task = _current()
             if self.in_flight.was_ended(task):
@@ -263,7 +263,7 @@ class Calls:
 
 
 def shutting_down() -> Unavailable:
-    """What calls are told at the stop. A waiting Execute goes on in the daemon: its repeat joins it."""
+    """The error for calls at the stop. A waiting Execute's execution goes on in the daemon, and a repeat joins it."""
     return Unavailable(
         Reason.SHUTTING_DOWN,
         "the daemon is stopping",
@@ -285,20 +285,15 @@ async def _received(context: Context) -> bytes:
 
 
 def _parse(request_type: type[Message], data: bytes) -> Message:
-    """What is longer than any legal request is not even parsed: protobuf makes ten bytes of each that it does not know
-    (AGT-02)."""
+    """Refuses over-long requests without parsing, because protobuf uses ten bytes for each unknown one (AGT-02)."""
     if len(data) > MAX_MESSAGE:
-        raise InvalidArgument.field("request", f"{len(data)} bytes, at most {MAX_MESSAGE} are taken; send less")
+        raise InvalidArgument.field("request", f"{len(data)} bytes exceed the limit of {MAX_MESSAGE}; send less")
     try:
         request = request_type.FromString(data)
     except DecodeError:
-        raise InvalidArgument.field("request", f"is not a {request_type.DESCRIPTOR.full_name}") from None
+        raise InvalidArgument.field("request", f"is not a valid {request_type.DESCRIPTOR.full_name}") from None
     refuse_unknown(request)
     return request
-
-
-def _metadata(context: Context) -> list[tuple[str, str | bytes]]:
-    return [(key, value) for key, value in context.invocation_metadata() or ()]
 
 
 def _current() -> asyncio.Task[Any]:

@@ -1,4 +1,4 @@
-"""RpcServer: one grpc.aio server a listener, since a server does not tell which of its sockets a call came in by.
+"""RpcServer: one grpc.aio server per listener, because a server does not reveal which of its sockets a call used.
 
 Start it only while the store's lock is held: a second server would bind a live socket without an error (stack.md).
 """
@@ -30,27 +30,27 @@ from kblockd.domain.ids import Ids
 from kblockd.policy.engine import PolicyEngine
 from kblockd.rpc.answers import MAX_ANSWER
 from kblockd.rpc.binding import handler, plain_handler
-from kblockd.rpc.identity import Authorizer, Listener, LoopbackListener, UnixListener
+from kblockd.rpc.identity import Authorizer, Listener, UnixListener
 from kblockd.rpc.interceptors import Calls, InFlight
 from kblockd.rpc.services.approvals import ApprovalService
 from kblockd.rpc.services.executions import ExecutionService
-from kblockd.rpc.services.facades import Approvals, Executions, Policies
+from kblockd.rpc.services.facades import ApprovalsApi, ExecutionsApi, PoliciesApi
 from kblockd.rpc.services.ledger import LedgerReader, LedgerService
 from kblockd.rpc.services.policy import PolicyService
 from kblockd.rpc.sockets import PrivateSocket, stage
 from kblockd.telemetry.tracing import Tracing
 
 MAX_REQUEST: Final = 4 << 20
-MAX_CONCURRENT: Final = 2048  # calls a listener, waiting ones included; more get RESOURCE_EXHAUSTED from gRPC
-MAX_CONNECTIONS: Final = 256  # a listener: one that opens more must not take the descriptors of all the others
-UNREAD: Final = 65_536  # bytes of a request that gRPC takes before the call is admitted and the request read
-END_SECONDS: Final = 2.0  # for calls that were told to end to do so, before gRPC cuts them
+MAX_CONCURRENT: Final = 2048  # calls per listener, including waiting ones; gRPC answers others RESOURCE_EXHAUSTED
+MAX_CONNECTIONS: Final = 256  # per listener, so that one client cannot use up all file descriptors
+UNREAD: Final = 65_536  # bytes of a request that gRPC buffers before the call is admitted
+END_SECONDS: Final = 2.0  # time for calls to end after they were told to, before gRPC cuts them off
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_REQUEST),
     ("grpc.max_send_message_length", MAX_ANSWER),
     ("grpc.so_reuseport", 0),
     ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
-    # Of what nobody has read yet, gRPC would take megabytes a call from a quick sender, as all on a Unix socket are.
+    # gRPC would otherwise buffer megabytes of unread data per call from a fast sender, and every Unix socket is fast.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", UNREAD),
 )
@@ -72,8 +72,8 @@ SERVICES: Final = (EXECUTION, APPROVAL, LEDGER, POLICY)
 
 
 @dataclass(slots=True)
-class _Open:
-    """A listener that serves."""
+class _ServingListener:
+    """A listener with its server."""
 
     server: aio.Server
     target: str
@@ -81,20 +81,20 @@ class _Open:
 
 
 class RpcServer:
-    """The daemon's gRPC surface. ``start`` once, ``stop`` once; ``targets`` are what clients connect to."""
+    """The daemon's gRPC server. ``start`` once, ``stop`` once; ``targets`` are the addresses for clients."""
 
     def __init__(
         self,
         listeners: Sequence[Listener],
-        executions: Executions,
-        approvals: Approvals,
+        executions: ExecutionsApi,
+        approvals: ApprovalsApi,
         ledger: LedgerReader,
         engine: PolicyEngine,
         clock: Clock,
         ids: Ids,
         tracing: Tracing,
         *,
-        policies: Policies,
+        policies: PoliciesApi,
         admission: Admission,
         max_arguments: int = canonical.MAX_BYTES,
     ) -> None:
@@ -111,15 +111,15 @@ class RpcServer:
         self._in_flight = InFlight()
         self._admission = admission
         self._health = health.aio.HealthServicer()
-        self._open: list[_Open] = []
+        self._open: list[_ServingListener] = []
 
     @property
     def targets(self) -> tuple[str, ...]:
         """``unix:/path`` or ``host:port``, in the order of the listeners; empty before the start."""
-        return tuple(one.target for one in self._open)
+        return tuple(serving.target for serving in self._open)
 
     async def start(self) -> None:
-        """Opens every listener or none; raises ``UnsafeSocket``, RuntimeError when a port is taken.
+        """Opens all listeners or none; raises ``UnsafeSocket``, or RuntimeError if a port is in use.
 
         Answers NOT_SERVING until ``set_serving(True)``.
         """
@@ -131,15 +131,16 @@ class RpcServer:
             undo.pop_all()
 
     async def set_serving(self, serving: bool) -> None:
-        """What grpc.health.v1 answers, for every service and for the whole."""
+        """Sets the answer of grpc.health.v1 for every service and overall."""
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ("", *(descriptor.full_name for descriptor in SERVICES)):
             await self._health.set(name, status)
 
     async def stop(self, grace_seconds: float) -> None:
-        """No new calls; streams end at once, other calls within the grace, each with a status (LED-13, RPC-03, RPC-04).
+        """Refuses new calls; ends streams at once and other calls within the grace, each with a status (LED-13, RPC-03,
+        RPC-04).
 
-        Returns when no handler runs any more. Idempotent; a second call with a shorter grace hastens the first.
+        Returns when no handler is running. Idempotent; a second call with a shorter grace shortens the first.
         """
         self._in_flight.stopping = True
         await self._health.enter_graceful_shutdown()
@@ -151,35 +152,40 @@ class RpcServer:
         await self._close(END_SECONDS)
 
     async def _close(self, grace_seconds: float) -> None:
-        opened, self._open = self._open, []
-        for one in opened:
-            if one.socket is not None:
-                one.socket.remove()
-        await asyncio.gather(*(one.server.stop(grace_seconds) for one in opened))
+        closing, self._open = self._open, []
+        for listener in closing:
+            if listener.socket is not None:
+                listener.socket.remove()
+        await asyncio.gather(*(listener.server.stop(grace_seconds) for listener in closing))
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await self._in_flight.idle()
 
-    async def _listen(self, listener: Listener) -> _Open:
+    async def _listen(self, listener: Listener) -> _ServingListener:
         server = self._server(listener)
         if isinstance(listener, UnixListener):
             return await self._listen_unix(server, listener)
-        _say_loudly(listener)
+        _log.warning(
+            "DEVELOPMENT ONLY: development.insecure_loopback is on: every user of this machine is %r on %s. "
+            "Never run it where an effect matters.",
+            listener.principal.id,
+            listener.host,
+        )
         host = f"[{listener.host}]" if ":" in listener.host else listener.host
         port = server.add_insecure_port(f"{host}:{listener.port}")
         await _started(server)
-        return _Open(server, f"{host}:{port}", None)
+        return _ServingListener(server, f"{host}:{port}", None)
 
-    async def _listen_unix(self, server: aio.Server, listener: UnixListener) -> _Open:
-        made = stage(listener.path, listener.mode, listener.gid)
+    async def _listen_unix(self, server: aio.Server, listener: UnixListener) -> _ServingListener:
+        socket = stage(listener.path, listener.mode, listener.gid)
         try:
-            server.add_insecure_port(f"unix:{made.staged}")
-            made.publish()
+            server.add_insecure_port(f"unix:{socket.staged}")
+            socket.publish()
             await _started(server)
         except BaseException:
-            made.remove()
+            socket.remove()
             raise
-        return _Open(server, f"unix:{listener.path}", made)
+        return _ServingListener(server, f"unix:{listener.path}", socket)
 
     def _server(self, listener: Listener) -> aio.Server:
         server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT)
@@ -192,8 +198,8 @@ class RpcServer:
 
 
 async def _started(server: aio.Server) -> None:
-    """A start of gRPC's that is cut off cannot be undone: what it began would be waited for, for ever, at the end of
-    the process. Who is cancelled meanwhile waits for it and stops the server."""
+    """Starts the server. An interrupted start of gRPC cannot be undone and would block the process's exit for ever, so
+    a cancelled caller waits for the start and then stops the server."""
     starting = asyncio.ensure_future(server.start())
     try:
         await asyncio.shield(starting)
@@ -201,12 +207,3 @@ async def _started(server: aio.Server) -> None:
         await asyncio.gather(starting, return_exceptions=True)
         await server.stop(0)
         raise
-
-
-def _say_loudly(listener: LoopbackListener) -> None:
-    _log.warning(
-        "DEVELOPMENT ONLY: development.insecure_loopback is on: every user of this machine is %r on %s. "
-        "Never run it where an effect matters.",
-        listener.principal.id,
-        listener.host,
-    )

@@ -1,8 +1,8 @@
-"""Unix sockets as identity: whoever may open the socket is its principal, so nobody else may, at any time.
+"""Unix sockets as identity: whoever can open a socket acts as its principal, so nobody else may be able to, ever.
 
-A Unix socket tells no uid to gRPC (stack.md), so the folder, the owner and the mode are the protection. gRPC binds
-the socket itself; it does so inside a private folder (0700), where the mode is set before the socket is moved to its
-place, so that there is no moment in which another user could connect.
+gRPC does not expose the peer's uid (stack.md), so folder, owner and mode are the protection. gRPC binds the socket
+itself, inside a private folder (0700), where owner and mode are set before the socket is linked into place: at no
+moment can another user connect.
 Source: evidence.md, Callers; R010, R011.
 """
 
@@ -23,50 +23,50 @@ MAX_PATH: Final = 107  # bytes in sockaddr_un, without the terminating NUL
 
 
 class UnsafeSocket(Exception):
-    """Why a socket is not made; the message names the path, what is wrong and the next step."""
+    """The socket was not created; the message names the path, the fault and the next step."""
 
 
 @dataclass(slots=True)
 class PrivateSocket:
-    """A socket on its way to ``path``: bind ``staged``, then ``publish``; ``remove`` at the end."""
+    """A socket for ``path``: bind ``staged``, then ``publish``; ``remove`` at the end."""
 
     path: Path
     mode: int
     gid: int
     folder: Path
-    stale: tuple[int, int] | None = None  # what stands at ``path`` and nobody listens on
+    stale: tuple[int, int] | None = None  # device and inode of a socket at ``path`` that nobody listens on
     _inode: tuple[int, int] | None = None
 
     @property
     def staged(self) -> Path:
-        """Where gRPC binds."""
+        """The path for gRPC to bind."""
         return self.folder / "s"
 
     def publish(self) -> None:
-        """Sets group and mode, then puts the socket in its place in one step, instead of the stale one that was seen
-        there and of no other: a daemon with another store may have been quicker. Raises ``UnsafeSocket``."""
-        self._give()
+        """Sets group and mode, then links the socket into place atomically. Replaces only the stale socket seen before,
+        because a daemon with another store may have taken the path since. Raises ``UnsafeSocket``."""
+        self._set_group_and_mode()
         if self.stale is not None and _inode(self.path) == self.stale:
             os.unlink(self.path)
         try:
             os.link(self.staged, self.path)
         except FileExistsError:
-            raise _taken(self.path) from None
+            raise _in_use(self.path) from None
         self._inode = _inode(self.staged)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _give(self) -> None:
-        """The group first: no other group may have the socket's mode for a moment. Always set, because below a folder
-        with a set-group-id bit a new file has the folder's group."""
+    def _set_group_and_mode(self) -> None:
+        """Group first, so that no other group ever has access. Always set, because in a folder with the set-group-ID
+        bit a new file gets the folder's group."""
         try:
             os.chown(self.staged, -1, self.gid)
         except PermissionError:
-            message = f"{self.path}: the daemon's user is not in the group {self.gid}, so cannot give it the socket"
+            message = f"{self.path}: the daemon's user is not in the group {self.gid}, so it cannot give it the socket"
             raise UnsafeSocket(f"{message}; name the group in SupplementaryGroups= of the unit") from None
         os.chmod(self.staged, self.mode)
 
     def remove(self) -> None:
-        """Removes what was made here, and nothing that another process put in its place. Idempotent."""
+        """Removes this socket, but not one that another process has put in its place. Idempotent."""
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._inode is None:
             return
@@ -76,36 +76,36 @@ class PrivateSocket:
 
 
 def stage(path: Path, mode: int, gid: int | None = None) -> PrivateSocket:
-    """Checks the place and makes the private folder; raises ``UnsafeSocket``. ``gid`` None is this process's own group.
+    """Checks the path and creates the private folder; raises ``UnsafeSocket``. ``gid`` None: this process's own group.
 
-    Call it only while the store's lock is held: a socket that nobody listens on is taken for stale.
+    Call it only while the store's lock is held: a socket that nobody listens on counts as stale.
     """
     _check_path(path, mode)
     _check_folders(path.parent)
     stale = _check_vacant(path)
     folder = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
-    made = PrivateSocket(path, mode, os.getegid() if gid is None else gid, folder, stale)
-    if len(os.fsencode(made.staged)) > MAX_PATH:
-        made.remove()
+    private = PrivateSocket(path, mode, os.getegid() if gid is None else gid, folder, stale)
+    if len(os.fsencode(private.staged)) > MAX_PATH:
+        private.remove()
         raise UnsafeSocket(f"{path}: the folder's path is too long for a Unix socket; use a shorter one")
-    return made
+    return private
 
 
 def _check_path(path: Path, mode: int) -> None:
     if not path.is_absolute():
         raise UnsafeSocket(f"{path}: must be an absolute path")
     if len(os.fsencode(path)) > MAX_PATH:
-        raise UnsafeSocket(f"{path}: is longer than {MAX_PATH} bytes, the most that a Unix socket can have")
+        raise UnsafeSocket(f"{path}: is longer than {MAX_PATH} bytes, the limit for a Unix socket")
     if mode & ~0o770 or mode & 0o600 != 0o600:
-        raise UnsafeSocket(f"{path}: mode {mode:04o} is not taken; use 0600, or 0660 for a group")
+        raise UnsafeSocket(f"{path}: mode {mode:04o} is not allowed; use 0600, or 0660 for a group")
 
 
 def _check_folders(parent: Path) -> None:
-    """The folder, and each above it: whoever may rename one of them could put a socket of his own in place."""
+    """The folder and each folder above it: whoever may rename one of them could substitute a socket."""
     try:
         status = parent.stat()
     except OSError as error:
-        raise UnsafeSocket(f"{parent}: {error.strerror}; make it first: install -d -m 0700 {parent}") from None
+        raise UnsafeSocket(f"{parent}: {error.strerror}; create it first: install -d -m 0700 {parent}") from None
     if not stat.S_ISDIR(status.st_mode):
         raise UnsafeSocket(f"{parent}: is not a folder")
     try:
@@ -117,7 +117,7 @@ def _check_folders(parent: Path) -> None:
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
-    """Of what stands there, None for nothing."""
+    """Device and inode of the path, or None if it does not exist."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -126,13 +126,13 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 
 def _check_vacant(path: Path) -> tuple[int, int] | None:
-    """The stale socket that stands there, or None."""
+    """Device and inode of a stale socket at the path, or None if it is vacant; raises ``UnsafeSocket`` otherwise."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
         return None
     if not stat.S_ISSOCK(status.st_mode):
-        raise UnsafeSocket(f"{path}: is there and is not a socket; move it away")
+        raise UnsafeSocket(f"{path}: exists and is not a socket; move it away")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         try:
@@ -141,8 +141,8 @@ def _check_vacant(path: Path) -> tuple[int, int] | None:
             return status.st_dev, status.st_ino
         except OSError as error:
             raise UnsafeSocket(f"{path}: cannot tell whether it is stale ({error}); remove it") from None
-    raise _taken(path)
+    raise _in_use(path)
 
 
-def _taken(path: Path) -> UnsafeSocket:
+def _in_use(path: Path) -> UnsafeSocket:
     return UnsafeSocket(f"{path}: another process listens on it; stop it, or configure another path")

@@ -22,14 +22,14 @@ from kblockd.store.protocol import StoreFailed
 
 DOMAIN: Final = "kblockd"
 DETAILS_KEY: Final = "grpc-status-details-bin"
-# Trailing metadata has 8 KiB in all, or the client's gRPC makes another status of it: whatever is longer is cut. The
-# message travels percent-encoded, the details as base64; both are measured as they are sent.
+# Trailing metadata may have 8 KiB in all; beyond that the client's gRPC replaces the status, so longer texts are cut.
+# The message is sent percent-encoded and the details as base64; both are measured in that form.
 MAX_MESSAGE: Final = 1024
-MAX_DETAILS: Final = 4800  # bytes, before base64 makes 6,400 of them
+MAX_DETAILS: Final = 4800  # bytes, which base64 turns into 6,400
 MAX_VIOLATIONS: Final = 12
 MAX_DESCRIPTION: Final = 200
 
-# Where nobody knows at the time of the answer whether anything was executed or consumed, nothing is said of it.
+# For these it is unknown at the time of the answer whether anything was executed or consumed, so both are omitted.
 UNDECIDED: Final = frozenset({Reason.INTERNAL, Reason.COMMIT_UNKNOWN, Reason.SHUTTING_DOWN})
 
 _PRINTABLE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
@@ -98,14 +98,14 @@ REASONS: Final[Mapping[Reason, grpc.StatusCode]] = {
 
 
 def code_of(error: KblockError) -> grpc.StatusCode:
-    """The class of the error decides, as the raiser chose it; an error of no particular class goes by its reason."""
+    """By the error's class, as its raiser chose; an error without a specific class goes by its reason."""
     return CLASSES.get(type(error)) or REASONS[error.reason]
 
 
 def to_status(error: KblockError, *, correlation_id: str = "") -> status_pb2.Status:
-    """``google.rpc.Status``: ErrorInfo always, BadRequest for wrong fields, RetryInfo where a time is known.
+    """``google.rpc.Status``: always ErrorInfo, BadRequest for wrong fields, RetryInfo if a time is known.
 
-    An INTERNAL error carries no detail but the correlation id, and no executed/consumed: nobody knows.
+    An INTERNAL error carries only the correlation id, without executed/consumed, which are unknown.
     """
     internal = code_of(error) is _Code.INTERNAL
     message = f"internal error {correlation_id}".strip() if internal else _message(error.message)
@@ -125,7 +125,7 @@ def to_status(error: KblockError, *, correlation_id: str = "") -> status_pb2.Sta
 
 
 def translate(error: BaseException, ids: Ids) -> tuple[KblockError, str]:
-    """Any exception as one of ours, and the correlation id under which an unexpected one was logged (or empty)."""
+    """Any exception as a ``KblockError``, and the correlation id under which an unexpected one was logged (or "")."""
     if isinstance(error, Internal):
         return error, _logged(error, ids)
     if isinstance(error, KblockError):
@@ -142,8 +142,8 @@ def translate(error: BaseException, ids: Ids) -> tuple[KblockError, str]:
 
 
 def policy_unavailable(failure: PolicyFailure) -> KblockError:
-    """An engine that fails at stage 0 is a refusal, never an answer (interfaces.md section 4). The call did nothing,
-    but it may repeat one that did, and nobody has looked: of executed and consumed nothing is said."""
+    """An engine failure at stage 0 is a refusal, never an answer (interfaces.md section 4). This call did nothing, but
+    it may repeat one that did, which is not known yet: so executed and consumed are omitted."""
     refusal = FailedPrecondition if failure.reason is Reason.POLICY_ERROR else Unavailable
     step = "repeat the identical call later" if failure.passing else "repeating does not help"
     return refusal(
@@ -157,7 +157,7 @@ def policy_unavailable(failure: PolicyFailure) -> KblockError:
 
 
 def _store_unavailable(failure: StoreFailed) -> Unavailable:
-    # Which side of stage 9 it was is known to the pipeline alone; here the careful answer is the true one.
+    # Only the pipeline knows whether stage 9 was passed; here the cautious answer is the only true one.
     reason = Reason.COMMIT_UNKNOWN if failure.unknown else Reason.STORE_UNAVAILABLE
     return Unavailable(
         reason,
@@ -199,10 +199,10 @@ def _word(value: bool) -> str:
 
 
 def _message(text: str) -> str:
-    """Cut to what takes ``MAX_MESSAGE`` bytes once each byte that is not printable ASCII is sent as three."""
+    """Cut to ``MAX_MESSAGE`` bytes as sent, where each byte outside printable ASCII takes three."""
     text = _cut(text, MAX_MESSAGE)
-    while (sent := len(quote(text, safe=_PRINTABLE))) > MAX_MESSAGE:
-        text = _cut(text, len(text.encode()) * MAX_MESSAGE // sent)
+    while (encoded := len(quote(text, safe=_PRINTABLE))) > MAX_MESSAGE:
+        text = _cut(text, len(text.encode()) * MAX_MESSAGE // encoded)
     return text
 
 

@@ -1,8 +1,8 @@
 """The thread that makes groups durable: hash, one batch, one flush, the head, then one answer to the loop.
 
-The loop hands over one group at a time; whatever is committed while the thread is busy is the next one, and there is no
-delay to gather. Only at the end of the store is the last group queued behind the one in flight. A failure before the
-write leaves nothing behind; from the write on it is neither yes nor no. Either way the thread ends: the next start
+The loop hands over one group at a time; commits that arrive while the thread is busy form the next one, with no
+artificial delay. Only when the store closes is the last group queued behind the one in flight. A failure before the
+write leaves nothing behind; from the write on the outcome is unknown. Either way the thread ends and the next start
 decides from disk. Source: design section 4.
 """
 
@@ -42,27 +42,28 @@ class Group:
     failure: tuple[str, bool] | None = None
 
     async def durable(self) -> None:
-        """For its members: waits for the disk; raises ``StoreFailed``."""
+        """For members of the group: waits until it is on disk; raises ``StoreFailed``."""
         await self._ended()
         if self.failure is not None:
             message, unknown = self.failure
             raise StoreFailed(message, unknown=unknown)
 
     async def seen(self) -> None:
-        """For readers of what it wrote: waits for the disk; raises ``StoreFailed``, about no commit of theirs."""
+        """For readers of its rows: waits until it is on disk; raises ``StoreFailed`` with ``unknown`` false, since
+        the reader has no commit at stake."""
         await self._ended()
         if self.failure is not None:
             raise StoreFailed("the store failed before the answer was durable", unknown=False)
 
     async def _ended(self) -> None:
-        """Each waiter has a future of its own, so that one that is cancelled takes nobody with it."""
+        """Each waiter has its own future, so cancelling one does not cancel the others."""
         if not self.done:
             waiter = asyncio.get_running_loop().create_future()
             self.waiters.append(waiter)
             await waiter
 
     def answer(self, failure: tuple[str, bool] | None = None) -> None:
-        """On the loop: wakes everybody who waits."""
+        """On the loop: wakes all waiters."""
         self.done, self.failure = True, failure
         for waiter in self.waiters:
             if not waiter.done():
@@ -70,31 +71,33 @@ class Group:
         self.waiters.clear()
 
 
-class Answers(Protocol):
-    """What the thread calls; each goes to the loop by ``call_soon_threadsafe``."""
+class CommitListener(Protocol):
+    """Called by the thread, on the loop through ``call_soon_threadsafe``."""
 
     def on_durable(self, group: Group, head: Head) -> None:
         """The group is on disk and in the head."""
         ...
 
     def on_failed(self, group: Group, reason: str, unknown: bool) -> None:
-        """The group failed; nothing that came after it is written."""
+        """The group failed; no later group is written."""
         ...
 
     def on_stopped(self) -> None:
-        """The thread ends in order; everything that was queued is durable."""
+        """The thread has ended in order; everything queued is durable."""
         ...
 
 
 class Committer:
     """Owns the database for writing, the tree and the head file while it runs."""
 
-    def __init__(self, database: Rdict, tree: Tree, head: HeadFile, failpoints: Failpoints, answers: Answers) -> None:
+    def __init__(
+        self, database: Rdict, tree: Tree, head: HeadFile, failpoints: Failpoints, listener: CommitListener
+    ) -> None:
         self._database = database
         self._tree = tree
         self._head = head
         self._failpoints = failpoints
-        self._answers = answers
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="kblockd-committer", daemon=True)
@@ -117,19 +120,19 @@ class Committer:
         while (group := self._queue.get()) is not None:
             if not self._commit(group):
                 return
-        self._tell(self._answers.on_stopped)
+        self._notify(self._listener.on_stopped)
 
     def _commit(self, group: Group) -> bool:
         self._written = False
         try:
             head = self._write(group)
         except BaseException as error:
-            # RocksDB's errors are bare exceptions, and a panic below Python is not even one of those. Whatever it is,
-            # the process cannot go on from here; a thread that died in silence would leave everybody waiting.
+            # BaseException: RocksDB raises bare exceptions, and a panic below Python is not even an Exception. The
+            # process cannot go on after any of them, and a thread that died silently would leave everybody waiting.
             reason = f"{type(error).__name__}: {error}"
-            self._tell(self._answers.on_failed, group, reason, self._written)
+            self._notify(self._listener.on_failed, group, reason, self._written)
             return False
-        self._tell(self._answers.on_durable, group, head)
+        self._notify(self._listener.on_durable, group, head)
         return True
 
     def _write(self, group: Group) -> Head:
@@ -148,7 +151,7 @@ class Committer:
         return head
 
     def _batch(self, group: Group) -> WriteBatch:
-        """The only place where rows become bytes."""
+        """The only place where rows are serialized."""
         batch = WriteBatch(raw_mode=True)
         for key, (version, row) in group.rows.items():
             if row is None:
@@ -178,9 +181,9 @@ class Committer:
         for label in labels:
             self._failpoints.reach_blocking(f"{label}:{place}")
 
-    def _tell(self, answer: Callable[..., None], *arguments: object) -> None:
+    def _notify(self, method: Callable[..., None], *arguments: object) -> None:
         try:
-            self._loop.call_soon_threadsafe(answer, *arguments)
+            self._loop.call_soon_threadsafe(method, *arguments)
         except RuntimeError:
-            # The loop is closed: nobody waits any more, and the next start decides from disk.
+            # The loop is closed, so nobody is waiting; the next start decides from disk.
             return

@@ -1,7 +1,7 @@
 """RocksDB as this store uses it: the options in full, opening, and reading.
 
-rocksdict writes an option file of its own beside the database, so every open passes explicit options. All iterators
-end inside the function that made them: the lock of RocksDB lives as long as the last of them (LED-13, LED-14).
+rocksdict writes its own option file beside the database, so every open passes explicit options. Every iterator ends
+inside the function that created it, because RocksDB holds its lock until the last one is gone (LED-13, LED-14).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from rocksdict import (
 )
 
 from kblockd.store import schema
-from kblockd.store.protocol import Append, Key, Row, StoreRefused, Unreadable
+from kblockd.store.protocol import Append, Key, Row, StoreRefused, StoreUnreadable
 
 _MIB: Final = 1 << 20
-_LOOK_CACHE_MIB: Final = 4  # a look goes through everything in order, or here and there: little of it comes again
+_VIEW_CACHE_MIB: Final = 4  # a read-only pass rarely reads the same block twice
 _LEAF_PREFIX: Final = schema.encode_key(("leaf",))
 _AFTER_PREFIX: Final = b"\xff"  # above every tag of a part
 
 
 def options(*, create: bool = False, salvage: bool = False, cache_mib: int = 64) -> Options:
-    """The one set of options. A corrupted tail of the log is tolerated; the head file shows what it took away.
+    """The one set of options. A corrupted tail of the log is tolerated; the head file shows whether it lost anything.
 
-    With ``salvage`` whatever can be read is, holes and all: for an export, never for a store that goes on.
+    With ``salvage``, everything readable is read despite gaps: for an export, never for a store that stays in use.
     """
     chosen = Options(raw_mode=True)
     chosen.create_if_missing(create)
@@ -48,14 +48,14 @@ def options(*, create: bool = False, salvage: bool = False, cache_mib: int = 64)
     else:
         chosen.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     chosen.set_recycle_log_file_num(0)
-    chosen.set_write_buffer_size(32 * _MIB)  # taken up to twice, while one is flushed
+    chosen.set_write_buffer_size(32 * _MIB)  # allocated twice while one is being flushed
     chosen.set_max_total_wal_size(256 * _MIB)
     chosen.set_max_background_jobs(2)
     chosen.set_compression_type(DBCompressionType.lz4())
     chosen.set_bottommost_compression_type(DBCompressionType.zstd())
     chosen.set_level_compaction_dynamic_level_bytes(True)
-    # Rows that come and go leave marks of their deletion, and a scan steps over each: a table full of them is compacted
-    # at once. A table that overlaps little of the next level, as these bytes make it, is compacted for little.
+    # Short-lived rows leave tombstones, and a scan steps over each, so a table full of them is compacted at once. The
+    # limit keeps a table's overlap with the next level small, and with it the cost of that compaction.
     chosen.add_compact_on_deletion_collector_factory(32_768, 16_384, 0.0)
     chosen.set_max_compaction_bytes(256 * _MIB)
     chosen.set_keep_log_file_num(4)
@@ -64,7 +64,7 @@ def options(*, create: bool = False, salvage: bool = False, cache_mib: int = 64)
     tables = BlockBasedOptions()
     tables.set_block_cache(Cache(cache_mib * _MIB))
     tables.set_bloom_filter(10, False)
-    # In pieces, and within the cache: whole ones are as large as a shard of it, and would be read anew at every look.
+    # Partitioned and in the cache: a whole index is as large as a cache shard and would be read again on every lookup.
     tables.set_cache_index_and_filter_blocks(True)
     tables.set_index_type(BlockBasedIndexType.two_level_index_search())
     tables.set_partition_filters(True)
@@ -75,8 +75,8 @@ def options(*, create: bool = False, salvage: bool = False, cache_mib: int = 64)
 def open_writable(path: Path, *, create: bool = False) -> Rdict:
     """Raises whatever rocksdict raises.
 
-    Flushes fill the cache, too: the newest rows are the ones that are asked for, and within minutes the daemon takes
-    the memory that it will take for good. By misses alone the cache would fill over 10^5 executions, as a leak grows.
+    Flushes also fill the cache: the newest rows are the most requested, and memory use reaches its plateau within
+    minutes. Filled by misses alone, the cache would grow over 10^5 executions and look like a leak.
     """
     database = _opened(path, options(create=create), AccessType.read_write())
     try:
@@ -88,13 +88,13 @@ def open_writable(path: Path, *, create: bool = False) -> Rdict:
 
 
 def _opened(path: Path, chosen: Options, access: AccessType) -> Rdict:
-    """The options for the column family as well: without them an existing store takes those of its option file, which
-    keeps neither filters nor cache, so that every look at a row that is not there reads and unpacks data."""
+    """Passes the options for the column family too. Otherwise an existing store uses its option file, which has neither
+    filters nor cache, and every lookup of a missing row would read and decompress data."""
     return Rdict(str(path), chosen, column_families={"default": chosen}, access_type=access)
 
 
 def unsynced() -> WriteOptions:
-    """Written into the log, synced by ``flush_wal``: ``sync=True`` would hold the interpreter's lock meanwhile."""
+    """Writes to the log and leaves the sync to ``flush_wal``: ``sync=True`` would hold the GIL while it waits."""
     chosen = WriteOptions()
     chosen.sync = False
     return chosen
@@ -102,18 +102,18 @@ def unsynced() -> WriteOptions:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """RocksDB's errors are bare exceptions with a text: as ``Unreadable`` they can be told from defects."""
+    """Turns RocksDB's bare ``Exception`` into ``StoreUnreadable``, to tell it from a defect in our code."""
     try:
         yield
     except Exception as error:
         if type(error) is Exception:
-            raise Unreadable(str(error)) from error
+            raise StoreUnreadable(str(error)) from error
         raise
 
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """While a database is being opened, whatever RocksDB says is a refusal."""
+    """Turns any RocksDB error while opening a database into ``StoreRefused``."""
     try:
         yield
     except (StoreRefused, OSError, MemoryError):
@@ -126,10 +126,10 @@ def refusing(path: Path) -> Iterator[None]:
         ) from error
 
 
-class View:
-    """Blocking reads over a database, for the opening, the verification and whatever runs without a daemon.
+class StoreView:
+    """Blocking reads over a database, for opening, verification and commands that run without a daemon.
 
-    Every method raises ``Unreadable`` when the files do not give what they should.
+    Every method raises ``StoreUnreadable`` when the files cannot be read.
     """
 
     def __init__(self, database: Rdict) -> None:
@@ -153,14 +153,14 @@ class View:
         return None if value is None else schema.decode_leaf(value)
 
     def together(self, encoded: list[bytes]) -> list[bytes | None]:
-        """The values of these keys as they are on disk; other threads run meanwhile, which no single read allows."""
-        database: Any = self._database  # its stubs know no list of answers
+        """The values of these keys as they are on disk; unlike single reads, this one releases the GIL."""
+        database: Any = self._database  # the stubs lack the overload for a list of keys
         with reading():
             values: list[bytes | None] = database.get(encoded)
         return values
 
     def size(self) -> int:
-        """One more than the index of the last record: always from the records, never from a counter."""
+        """Number of records, always derived from the last record and never from a counter."""
         for encoded, _ in pairs(self._database, _LEAF_PREFIX, reverse=True):
             index = schema.decode_key(encoded)[1]
             return int(index) + 1
@@ -176,7 +176,7 @@ class View:
         return int(self._database.latest_sequence_number())
 
     def rows(self, prefix: Key) -> Iterator[tuple[Key, int, Row]]:
-        """Folded rows under ``prefix`` in key order; take them all or close the generator."""
+        """Folded rows under ``prefix`` in key order; exhaust or close the generator."""
         for encoded, value in pairs(self._database, schema.encode_key(prefix)):
             yield (schema.decode_key(encoded), *schema.decode_row(value))
 
@@ -186,38 +186,39 @@ class View:
 
     def tables(self) -> list[str]:
         """Names of the tables that hold folded rows."""
-        found: list[str] = []
+        names: list[str] = []
         after = b""
         while (encoded := first_key(self._database, after)) is not None:
             table = str(schema.decode_key(encoded)[0])
             if table not in schema.RAW_TABLES:
-                found.append(table)
+                names.append(table)
             after = schema.encode_key((table,)) + _AFTER_PREFIX
-        return found
+        return names
 
 
 @contextmanager
-def look(path: Path, *, salvage: bool = False) -> Iterator[View]:
-    """A read-only view, fixed at the moment it is opened; raises ``StoreRefused`` when it cannot be opened.
+def open_view(path: Path, *, salvage: bool = False) -> Iterator[StoreView]:
+    """A read-only view of the moment it is opened; raises ``StoreRefused`` when it cannot be opened.
 
-    Not beside a daemon that writes: its compactions take files away while they are being opened. Look at a backup.
+    Not for use beside a writing daemon, whose compactions remove files while they are being opened: open a backup.
     """
     if not path.is_dir():
-        # RocksDB would make the folder, and an empty store is the last thing to put where one is lost.
+        # RocksDB would create the folder, and an empty store must never replace a lost one.
         raise StoreRefused(f"{path} is missing. Next step: restore store/ and head together from a backup.")
     with _writable(path) as folder:
         with refusing(path):
-            chosen = options(salvage=salvage, cache_mib=_LOOK_CACHE_MIB)
+            chosen = options(salvage=salvage, cache_mib=_VIEW_CACHE_MIB)
             database = _opened(folder, chosen, AccessType.read_only(False))
         try:
-            yield View(database)
+            yield StoreView(database)
         finally:
             database.close()
 
 
 @contextmanager
 def _writable(path: Path) -> Iterator[Path]:
-    """rocksdict writes an option file and a log even to look: beside links to the files where it may not."""
+    """A folder that rocksdict can write its option file and log to, which it does even for reading: ``path`` itself, or
+    a temporary folder with links to the files."""
     if os.access(path, os.W_OK):
         yield path
         return
@@ -229,7 +230,7 @@ def _writable(path: Path) -> Iterator[Path]:
 
 
 def first_key(database: Rdict, after: bytes) -> bytes | None:
-    """The first key at or behind ``after``; raises ``Unreadable``."""
+    """The first key at or after ``after``; raises ``StoreUnreadable``."""
     with reading():
         iterator = database.iter()
         iterator.seek(after)
@@ -244,8 +245,8 @@ def pairs(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys that start with ``prefix``, strictly beyond ``after``, with their values.
 
-    The raw iterator and ``status`` at the end: the others end silently at a corrupt block, and their bounds give
-    wrong ranges. Raises ``Unreadable``.
+    Uses the raw iterator and checks ``status`` at the end: the other iterators stop silently at a corrupt block, and
+    their bounds give wrong ranges. Raises ``StoreUnreadable``.
     """
     with reading():
         iterator: Any = database.iter()

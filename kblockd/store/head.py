@@ -1,7 +1,7 @@
-"""The head file: what was on disk when the last group was answered.
+"""The head file: what was on disk when the last group was acknowledged.
 
-Two preallocated slots of 104 bytes, at 0 and 4096; slot = sequence mod 2, so that a torn write spoils the older one
-only::
+Two preallocated slots of 104 bytes, at 0 and 4096; slot = sequence mod 2, so a torn write can only damage the older
+one::
 
     0    8   magic "KBHEAD01"
     8    8   sequence      one more at each write
@@ -12,7 +12,7 @@ only::
     72   32  SHA-256 of bytes 0 to 71
 
 Integers are big endian. The valid slot with the highest sequence counts; two invalid slots refuse the start. RocksDB
-drops a torn or bit-flipped tail of its log silently, and a deleted log too: this file shows it (LED-10, RCP-01).
+silently drops a torn, bit-flipped or deleted log; this file reveals the loss (LED-10, RCP-01).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Head:
 
 
 class HeadFile:
-    """The open file. Not safe for two threads: the opening uses it first, the committer afterwards."""
+    """The open file. Not thread-safe: ``opening`` uses it first, the committer afterwards."""
 
     def __init__(self, descriptor: int, head: Head) -> None:
         self._descriptor = descriptor
@@ -83,7 +83,7 @@ class HeadFile:
 
     @classmethod
     def open(cls, path: Path) -> HeadFile:
-        """The highest valid slot counts; raises ``StoreRefused`` when none is, OSError when it cannot be read."""
+        """Raises ``StoreRefused`` when neither slot is valid, OSError when the file cannot be read."""
         descriptor = os.open(path, os.O_RDWR)
         try:
             return cls(descriptor, read_head(path))
@@ -97,13 +97,13 @@ class HeadFile:
         head = Head(last.sequence + 1, last.incarnation if incarnation is None else incarnation, size, rocks, root)
         slot = head.encode()
         if os.pwrite(self._descriptor, slot, _OFFSETS[head.sequence % 2]) != len(slot):
-            raise OSError("the head file took only a part of its slot")
+            raise OSError("short write to the head file")
         os.fdatasync(self._descriptor)
         self.head = head
         return head
 
     def close(self) -> None:
-        """Closes the file; nothing is left to write."""
+        """Closes the file; every slot is already on disk."""
         os.close(self._descriptor)
 
 
@@ -121,7 +121,7 @@ def read_head(path: Path) -> Head:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes the names in a folder durable; raises OSError."""
+    """Makes a folder's directory entries durable; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

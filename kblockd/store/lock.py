@@ -1,9 +1,8 @@
 """The lock of a data directory: one daemon owns it (LED-06).
 
 ``flock`` on a file that is never deleted, so that a second open can neither weaken the first one's lock nor race with
-a removal. The kernel drops the lock with the process, however it ends. Inside stand its pid, for messages, and a word
-that no other life of a daemon has, by which a command knows whom it would signal: a pid comes again, in a container at
-every start.
+a removal. The kernel releases the lock with the process, however it ends. The file holds the pid, for messages, and a
+random token, by which a command knows which process it would signal: pids are reused, in a container at every start.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from kblockd.store.protocol import StoreRefused
 
 
 def holder(data_dir: Path) -> int | None:
-    """The process that holds the directory, None for none: it wrote its id, and it has the file open.
+    """The pid of the process that holds the directory (it wrote its pid and has the file open), or None.
 
-    The lock itself is not tried: whoever tries holds it for a moment, and a daemon that starts then would give up.
+    Does not try the lock: a successful try would hold it for a moment, and a daemon starting then would give up.
     """
     path = data_dir / "lock"
     try:
@@ -26,20 +25,20 @@ def holder(data_dir: Path) -> int | None:
         os.kill(pid, 0)
         if not Path("/proc/self/fd").is_dir():
             return pid
-        return pid if any(_is(path, each) for each in Path(f"/proc/{pid}/fd").iterdir()) else None
+        return pid if any(_same_file(path, each) for each in Path(f"/proc/{pid}/fd").iterdir()) else None
     except (OSError, ValueError, IndexError):
         return None
 
 
-def life(data_dir: Path) -> str:
-    """Another word for each holder that ever was; empty where nobody was. The holder may have ended."""
+def holder_token(data_dir: Path) -> str:
+    """Different for every holder there has ever been; empty if there was none. The holder may have exited."""
     try:
         return (data_dir / "lock").read_text("ascii")
     except (OSError, ValueError):
         return ""
 
 
-def _is(path: Path, descriptor: Path) -> bool:
+def _same_file(path: Path, descriptor: Path) -> bool:
     try:
         return path.samefile(descriptor)
     except OSError:
@@ -65,5 +64,5 @@ class DirectoryLock:
         os.pwrite(self._descriptor, f"{os.getpid()}\n{os.urandom(8).hex()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Gives the folder free; the file stays."""
+        """Releases the directory; the file stays."""
         os.close(self._descriptor)

@@ -1,9 +1,9 @@
-"""Opening a data directory: lock, look, compare with the head, and only then open for writing.
+"""Opening a data directory: lock it, check it read-only, compare it with the head, and only then open it for writing.
 
-RocksDB alone would lose acknowledged records silently: a torn or flipped tail of its log, a deleted log, one flipped
-byte of its manifest; and its writable open deletes what it believes to be garbage. So everything is looked at through
-a read-only open first, and a store that is behind its head, or differs from it, is refused with the numbers. Nothing
-here repairs. Source: design section 4, *Start*.
+RocksDB alone would silently lose acknowledged records after a torn or flipped tail of its log, a deleted log or one
+flipped byte in its manifest, and its writable open deletes what it takes for garbage. So a read-only open checks
+everything first, and a store that is behind its head or differs from it is refused with the numbers. Nothing here
+repairs. Source: design section 4, *Start*.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 from rocksdict import Checkpoint, Rdict, WriteBatch
 
 from kblockd.store import schema
-from kblockd.store.database import View, look, open_writable, refusing, unsynced
+from kblockd.store.database import StoreView, open_view, open_writable, refusing, unsynced
 from kblockd.store.head import Head, HeadFile, read_head, sync_folder
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.protocol import Key, StoreRefused
@@ -32,7 +32,7 @@ from kblockd.store.tree import Tree
 BALLAST_BYTES: Final = 16 << 20
 FROZEN: Final = "frozen-"
 CHECKED_TAIL: Final = 10_000
-"""Records at the end whose hashes are all compared with their leaf nodes; before them every ``CHECKED_EVERY``-th."""
+"""This many last records are all compared with their leaf nodes; before them every ``CHECKED_EVERY``-th is."""
 CHECKED_EVERY: Final = 512
 _TOGETHER: Final = 128
 _READERS: Final = 4
@@ -41,8 +41,8 @@ _RESTORE: Final = "Next step: restore store/ and head together from a backup, an
 
 
 @dataclass(slots=True)
-class Opened:
-    """What the store owns once the directory is open."""
+class OpenDirectory:
+    """The resources of an open data directory."""
 
     data_dir: Path
     lock: DirectoryLock
@@ -52,7 +52,7 @@ class Opened:
     clean: bool
 
     def close(self, *, clean: bool) -> None:
-        """Closes everything. After a failed write RocksDB may refuse to close; the lock is released all the same."""
+        """Closes everything. RocksDB may refuse to close after a failed write; the lock is released regardless."""
         if not clean:
             release_ballast(self.data_dir)
         try:
@@ -62,40 +62,45 @@ class Opened:
                 raise
         else:
             if clean:
-                _mark_clean(self.data_dir, self.head_file.head)
+                marker = f"{self.head_file.head.sequence}\n"
+                (self.data_dir / "clean").write_text(marker, encoding="ascii")
         finally:
             self.head_file.close()
             self.lock.release()
 
 
 async def opened_directory(
-    data_dir: Path, *, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int
-) -> Opened:
-    """``open_directory`` in a thread, which cannot be stopped: who is cancelled meanwhile waits for its end, and what
-    it opened is closed as clean as it was. Raises ``StoreRefused``."""
+    data_dir: Path, *, tree: Tree, inspect: Callable[[StoreView], None] | None, ballast_bytes: int
+) -> OpenDirectory:
+    """``open_directory`` in a thread. A thread cannot be stopped, so a cancelled caller waits for it and closes the
+    directory, leaving it as clean as it was. Raises ``StoreRefused``."""
     work = partial(open_directory, data_dir, tree=tree, inspect=inspect, ballast_bytes=ballast_bytes)
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         with suppress(StoreRefused):
-            found = await task
-            found.close(clean=found.clean)
+            directory = await task
+            directory.close(clean=directory.clean)
         raise
 
 
-def open_directory(data_dir: Path, *, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int) -> Opened:
+def open_directory(
+    data_dir: Path, *, tree: Tree, inspect: Callable[[StoreView], None] | None, ballast_bytes: int
+) -> OpenDirectory:
     """Blocking. Raises ``StoreRefused``."""
     try:
         return _open_directory(data_dir, tree, inspect, ballast_bytes)
     except OSError as error:
         raise StoreRefused(
-            f"{error.filename or data_dir} cannot be used: {error.strerror or error}. Next step: see that data_dir "
-            "is there, belongs to the daemon's user, is mounted for writing and has free space; then start again."
+            f"{error.filename or data_dir} cannot be used: {error.strerror or error}. Next step: make sure data_dir "
+            "exists, belongs to the daemon's user, is mounted for writing and has free space; then start again."
         ) from error
 
 
-def _open_directory(data_dir: Path, tree: Tree, inspect: Callable[[View], None] | None, ballast_bytes: int) -> Opened:
+def _open_directory(
+    data_dir: Path, tree: Tree, inspect: Callable[[StoreView], None] | None, ballast_bytes: int
+) -> OpenDirectory:
     check_owner(data_dir)
     lock = DirectoryLock(data_dir)
     try:
@@ -115,7 +120,8 @@ def _open_directory(data_dir: Path, tree: Tree, inspect: Callable[[View], None] 
 
 
 def check_owner(data_dir: Path) -> None:
-    """Another's files are another's ledger, or a copy that was made as the wrong user; nobody else may write here."""
+    """Raises ``StoreRefused`` for files of another user (another ledger, or a copy made as the wrong user) and for a
+    folder that others may write to."""
     user = os.geteuid()
     for path in (data_dir, data_dir / "store", data_dir / "head"):
         if os.path.lexists(path) and path.lstat().st_uid != user:
@@ -125,34 +131,34 @@ def check_owner(data_dir: Path) -> None:
             )
     mode = stat.S_IMODE(os.stat(data_dir).st_mode)
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        # Whoever can rename what stands here can have the next start begin an empty ledger.
+        # Whoever can rename entries here can make the next start begin an empty ledger.
         raise StoreRefused(
-            f"{data_dir}: others may write to it (mode {mode:04o}), so they can take the ledger away. Next step: "
-            f"'chmod 700 {data_dir}', and see with 'kblockd ledger verify --checkpoint' that nothing is missing."
+            f"{data_dir}: others may write to it (mode {mode:04o}), so they can remove the ledger. Next step: "
+            f"'chmod 700 {data_dir}', then check with 'kblockd ledger verify --checkpoint' that nothing is missing."
         )
 
 
 def _is_new(data_dir: Path) -> bool:
-    """New means that no store was ever opened here; one of the two parts without the other is a loss."""
+    """Whether no store was ever opened here; raises ``StoreRefused`` when only store or only head is missing."""
     store, head = (data_dir / "store").exists(), (data_dir / "head").exists()
-    left = [name for name in ("clean", "ballast") if (data_dir / name).exists()]
-    if left and not (store or head):
+    markers = [name for name in ("clean", "ballast") if (data_dir / name).exists()]
+    if markers and not (store or head):
         raise StoreRefused(
-            f"{data_dir}/store and {data_dir}/head are missing, but {data_dir}/{left[0]} shows that there was a "
+            f"{data_dir}/store and {data_dir}/head are missing, but {data_dir}/{markers[0]} shows that there was a "
             f"ledger here. {_RESTORE} For a new ledger give the daemon an empty data_dir."
         )
     if store and not head:
-        raise StoreRefused(f"{data_dir}/store is there but {data_dir}/head is missing. {_RESTORE}")
+        raise StoreRefused(f"{data_dir}/store exists but {data_dir}/head is missing. {_RESTORE}")
     if head and not store:
-        # Incarnation 0: an initialisation that was killed half-way; nothing was ever written.
+        # Incarnation 0: the initialisation was killed half-way; no record was ever written.
         if read_head(data_dir / "head").incarnation == 0:
             return True
-        raise StoreRefused(f"{data_dir}/head is there but {data_dir}/store is missing. {_RESTORE}")
+        raise StoreRefused(f"{data_dir}/head exists but {data_dir}/store is missing. {_RESTORE}")
     return not store
 
 
 def _initialise(data_dir: Path, tree: Tree) -> None:
-    """An empty store with its format marker: made aside, then the head, then the name that makes it count."""
+    """An empty store with its format marker: built under another name, then the head, then renamed into place."""
     fresh = data_dir / "store.new"
     if fresh.exists():
         shutil.rmtree(fresh)
@@ -173,13 +179,13 @@ def _initialise(data_dir: Path, tree: Tree) -> None:
 def check(
     data_dir: Path,
     tree: Tree,
-    inspect: Callable[[View], None] | None,
+    inspect: Callable[[StoreView], None] | None,
     formats: Collection[bytes] = frozenset({schema.FORMAT}),
 ) -> int:
-    """Every check that needs no write; returns the number of records. Raises ``StoreRefused``."""
+    """Runs every check that needs no write; returns the number of records. Raises ``StoreRefused``."""
     head = read_head(data_dir / "head")
     path = data_dir / "store"
-    with refusing(path), look(path) as view:
+    with refusing(path), open_view(path) as view:
         _check_format(path, view.raw(schema.FORMAT_KEY), formats)
         size = view.size()
         compare_with_head(path, view, size, head)
@@ -201,17 +207,16 @@ def _check_format(path: Path, marker: bytes | None, formats: Collection[bytes]) 
             f"{path} was written by an older version (format {marker.decode()!r}). Next step: copy the whole data_dir "
             "aside, then run 'kblockd ledger upgrade' as the daemon's user."
         )
-    found = "no format marker" if marker is None else f"format {marker.decode('ascii', 'replace')!r}"
+    actual = "no format marker" if marker is None else f"format {marker.decode('ascii', 'replace')!r}"
     raise StoreRefused(
-        f"{path} has {found}, this version reads {schema.FORMAT.decode()!r} only. Next step: start the version that "
+        f"{path} has {actual}, this version reads only {schema.FORMAT.decode()!r}. Next step: start the version that "
         "wrote it, or restore a backup of this format."
     )
 
 
-def compare_with_head(path: Path, view: View, size: int, head: Head) -> None:
-    """Behind the head is a loss; more than one batch ahead of it means that the head is of another time.
-
-    Raises ``StoreRefused``. Only while nobody writes.
+def compare_with_head(path: Path, view: StoreView, size: int, head: Head) -> None:
+    """Raises ``StoreRefused`` for a store behind its head (records are lost) or more than one batch ahead (the head is
+    older). Only valid while nobody writes.
     """
     sequence, group = view.sequence(), view.group()
     if size < head.size or sequence < head.rocks:
@@ -226,7 +231,7 @@ def compare_with_head(path: Path, view: View, size: int, head: Head) -> None:
         )
 
 
-def _compare_roots(path: Path, view: View, size: int, head: Head, tree: Tree) -> None:
+def _compare_roots(path: Path, view: StoreView, size: int, head: Head, tree: Tree) -> None:
     root = tree.root_at(head.size, view.raw)
     if root != head.root:
         raise StoreRefused(
@@ -236,18 +241,18 @@ def _compare_roots(path: Path, view: View, size: int, head: Head, tree: Tree) ->
     tree.restore(size, view.raw)
 
 
-def _compare_hashes(path: Path, view: View, size: int, tree: Tree) -> None:
-    """By several threads: one of them unpacks, or waits for the disk, while another one compares."""
+def _compare_hashes(path: Path, view: StoreView, size: int, tree: Tree) -> None:
+    """In several threads, so that decompression and disk waits overlap with hashing."""
     tail = max(0, size - CHECKED_TAIL)
     checked = [*range(0, tail, CHECKED_EVERY), *range(tail, size)]
     pieces = [checked[at : at + _TOGETHER] for at in range(0, len(checked), _TOGETHER)]
-    with ThreadPoolExecutor(_READERS, "kblockd-look") as readers:
+    with ThreadPoolExecutor(_READERS, "kblockd-check") as readers:
         for index, fault in filter(None, readers.map(partial(_first_fault, view, tree), pieces)):
             raise StoreRefused(f"{path}: record {index} of {size} {fault}. {_RESTORE}")
 
 
-def _first_fault(view: View, tree: Tree, indexes: list[int]) -> tuple[int, str] | None:
-    """Of these records; nothing is kept of them, so that large ones do not pile up."""
+def _first_fault(view: StoreView, tree: Tree, indexes: list[int]) -> tuple[int, str] | None:
+    """The first bad record of these, with what is wrong; holds no records afterwards, so large ones do not pile up."""
     leaves = view.together([schema.leaf_key(index) for index in indexes])
     keys: list[Key] = [("node", 0, index) for index in indexes]
     nodes = dict(zip(keys, view.together([schema.encode_key_once(key) for key in keys]), strict=True))
@@ -259,15 +264,15 @@ def _first_fault(view: View, tree: Tree, indexes: list[int]) -> tuple[int, str] 
     return None
 
 
-def _open_for_writing(data_dir: Path, lock: DirectoryLock, tree: Tree, size: int, created: bool) -> Opened:
-    """The writable open, and the new incarnation on disk."""
+def _open_for_writing(data_dir: Path, lock: DirectoryLock, tree: Tree, size: int, created: bool) -> OpenDirectory:
+    """Opens the database for writing and puts the new incarnation on disk."""
     path = data_dir / "store"
     with refusing(path):
         database = open_writable(path)
     try:
-        found = View(database).size()
-        if found != size:
-            raise StoreRefused(f"{path} had {size} records when looked at and {found} when opened. {_RESTORE}")
+        opened_size = StoreView(database).size()
+        if opened_size != size:
+            raise StoreRefused(f"{path} had {size} records when checked and {opened_size} when opened. {_RESTORE}")
         head_file = HeadFile.open(data_dir / "head")
         before = head_file.head
         clean = created or _was_clean(data_dir, before)
@@ -276,15 +281,11 @@ def _open_for_writing(data_dir: Path, lock: DirectoryLock, tree: Tree, size: int
     except BaseException:
         database.close()
         raise
-    return Opened(data_dir, lock, database, head_file, created, clean)
-
-
-def _mark_clean(data_dir: Path, head: Head) -> None:
-    (data_dir / "clean").write_text(f"{head.sequence}\n", encoding="ascii")
+    return OpenDirectory(data_dir, lock, database, head_file, created, clean)
 
 
 def _was_clean(data_dir: Path, head: Head) -> bool:
-    """The mark names the head that it was written after, so an old mark is no mark."""
+    """The marker names the head that it was written after, so an old one does not count."""
     try:
         return (data_dir / "clean").read_text(encoding="ascii") == f"{head.sequence}\n"
     except FileNotFoundError:
@@ -292,7 +293,7 @@ def _was_clean(data_dir: Path, head: Head) -> bool:
 
 
 def _make_room(data_dir: Path, ballast_bytes: int) -> None:
-    """A full disk refuses even a close and a reopen: the ballast pays for them."""
+    """On a full disk even close and reopen fail; giving up the ballast makes them possible."""
     figures = os.statvfs(data_dir)
     if figures.f_bavail * figures.f_frsize < ballast_bytes:
         release_ballast(data_dir)
@@ -304,7 +305,7 @@ def release_ballast(data_dir: Path) -> None:
 
 
 def _keep_ballast(data_dir: Path, ballast_bytes: int) -> None:
-    """Reserves space while there is plenty; no room for it is no reason to refuse."""
+    """Reserves space while there is plenty; a disk without room for it does not refuse the start."""
     figures = os.statvfs(data_dir)
     path = data_dir / "ballast"
     if ballast_bytes == 0 or path.exists() or figures.f_bavail * figures.f_frsize < 2 * ballast_bytes:
@@ -319,9 +320,9 @@ def _keep_ballast(data_dir: Path, ballast_bytes: int) -> None:
 
 
 def copy_to(database: Rdict, target: Path, outcome: list[Exception | None], head: Head) -> None:
-    """In the committer, between two batches: the database and the head that belongs to it.
+    """In the committer, between two batches: copies the database and the head that belongs to it.
 
-    A copy that fails is told in ``outcome``: it is no failure of the store.
+    A failed copy is reported in ``outcome``: it does not fail the store.
     """
     try:
         Checkpoint(database).create_checkpoint(str(target / "store"))

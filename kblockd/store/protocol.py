@@ -1,6 +1,6 @@
-"""The Store protocol: one commit is conditions, records and payloads, and lands whole or not at all.
+"""The Store protocol: one commit is conditions, records and payloads, and is atomic.
 
-Rows are what the fold makes of records; nothing else writes them. A row's version is the index of the record that
+Rows are the fold of the records; nothing else writes them. A row's version is the index of the record that
 wrote it last. Source: design sections 1, 4 and 6.
 """
 
@@ -20,11 +20,11 @@ Row = Mapping[str, Any]
 
 Read = Callable[[Key], Row | None]
 Fold = Callable[[Read, int, bytes], Sequence[tuple[Key, Row | None]]]
-"""``fold(read, index, leaf)`` gives the rows that the record changes; None deletes. Pure; ``read`` sees the group's
-earlier members."""
+"""``fold(read, index, leaf)`` returns the rows that the record changes; None deletes. Pure; ``read`` sees the earlier
+commits of the group."""
 
 OnAppend = Callable[[int, Sequence[bytes]], Sequence[tuple[Key, bytes]]]
-"""``on_append(first_index, leaves)`` gives raw rows (tree nodes) that join the same commit."""
+"""``on_append(first_index, leaves)`` returns raw rows (tree nodes) that join the same commit."""
 
 
 @value_type(frozen=True, slots=True)
@@ -56,7 +56,7 @@ Condition = Absent | AtVersion | AtMost
 
 @value_type(frozen=True, slots=True)
 class Append:
-    """A record to append: the leaf that the tree hashes, and aux (signatures, DSSE bytes) beside it."""
+    """A record to append: the leaf that the tree hashes, and aux (signatures, DSSE bytes) stored beside it."""
 
     leaf: bytes
     aux: bytes = b""
@@ -79,7 +79,7 @@ class Conflict(Exception):
 
 
 class StoreFailed(Exception):
-    """The store cannot serve; ``unknown`` tells whether the commit may still be on disk (commit unknown)."""
+    """The store cannot serve; ``unknown``: the commit may have reached the disk."""
 
     def __init__(self, message: str, *, unknown: bool) -> None:
         super().__init__(message)
@@ -90,8 +90,8 @@ class StoreRefused(Exception):
     """The store refuses to open; the message carries the numbers and the next step."""
 
 
-class Unreadable(Exception):
-    """What the store's files hold cannot be read; the message is for the log and for whoever runs the daemon alone."""
+class StoreUnreadable(Exception):
+    """The store's files cannot be read; the message is for the log and the operator only."""
 
 
 class Ticket(Protocol):
@@ -110,8 +110,8 @@ class Ticket(Protocol):
 class Store(Protocol):
     """One daemon owns it. Every method raises ``StoreFailed`` once the store has failed.
 
-    No undurable reads: what ``get`` and ``scan`` answer is on disk when they answer, and a ``Conflict`` is raised
-    only when the row that caused it is.
+    No undurable reads: ``get`` and ``scan`` return only rows that are on disk, and ``Conflict`` is raised only once the
+    row that caused it is.
     """
 
     async def get(self, key: Key) -> tuple[int, Row] | None:
@@ -119,10 +119,10 @@ class Store(Protocol):
         ...
 
     def ordered(self, key: Key) -> tuple[int, Row] | None:
-        """(version, row) as ordered, perhaps not durable yet: for a run that reads what it wrote itself.
+        """(version, row) as ordered, perhaps not yet durable: for a run that reads its own writes.
 
-        Everything that it commits afterwards is ordered, and so durable, after it; nothing of it may be answered to
-        anybody before.
+        Its later commits are ordered, and so become durable, after this row; it must not answer anybody from the row
+        before then.
         """
         ...
 
@@ -145,7 +145,7 @@ class Store(Protocol):
         ...
 
     async def delete_payload(self, key: Key) -> None:
-        """Removes a payload for good; the record that names its digest stays."""
+        """Removes a payload permanently; the record with its digest stays."""
         ...
 
     async def payload(self, key: Key) -> bytes | None:
@@ -161,7 +161,7 @@ class Store(Protocol):
         ...
 
     def size(self) -> int:
-        """Number of durable records: what the head file holds."""
+        """Number of durable records, as in the head file."""
         ...
 
     async def backup(self, target: str) -> None:

@@ -1,8 +1,8 @@
 """RocksStore: the embedded store. One asyncio loop decides, one thread commits.
 
 The loop checks conditions and folds, over the pending rows first and the database after; a group closes at the end of
-a loop turn and goes to ``kblockd.store.committer``, one at a time. Nothing here suspends between the look at a
-condition and the place in the group: that makes a commit a reservation (LED-04). Source: design section 4.
+a loop turn and goes to ``kblockd.store.committer``, one at a time. ``commit`` never awaits between checking conditions
+and joining the group, so a check cannot be invalidated (LED-04). Source: design section 4.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
 from kblockd.store import opening, schema
 from kblockd.store.committer import Committer, Group
-from kblockd.store.database import View, look
+from kblockd.store.database import StoreView, open_view
 from kblockd.store.head import Head, read_head
 from kblockd.store.pending import Overlay, Staged, payload_key
 from kblockd.store.protocol import (
@@ -34,8 +34,8 @@ from kblockd.store.protocol import (
     Payload,
     Row,
     StoreFailed,
+    StoreUnreadable,
     Ticket,
-    Unreadable,
 )
 from kblockd.store.tree import Tree
 
@@ -66,7 +66,7 @@ class RocksStore:
 
     def __init__(
         self,
-        opened: opening.Opened,
+        opened: opening.OpenDirectory,
         *,
         fold: Fold,
         tree: Tree,
@@ -93,9 +93,9 @@ class RocksStore:
         self.incarnation: Final = self._head.incarnation
         """Counts opens of this directory; on disk before the store is handed out (fencing tokens)."""
         self.created: Final = opened.created
-        """True when this open made the store."""
+        """True when this open created the store."""
         self.clean: Final = opened.clean
-        """False when the last daemon did not stop in order: a full verification is due."""
+        """False when the last stop was not orderly: a full verification is due."""
 
     @classmethod
     async def open(
@@ -106,16 +106,16 @@ class RocksStore:
         tree: Tree,
         failpoints: Failpoints | None = None,
         on_failure: Callable[[str], None] | None = None,
-        inspect: Callable[[View], None] | None = None,
+        inspect: Callable[[StoreView], None] | None = None,
         ballast_bytes: int = opening.BALLAST_BYTES,
     ) -> RocksStore:
-        """Takes the lock, looks at the store read-only, compares it with its head, then opens it for writing.
+        """Takes the lock, checks the store read-only, compares it with its head, then opens it for writing.
 
         ``data_dir`` must exist; a directory without a store gets an empty one. ``tree`` is a fresh
         ``kblockd.ledger.merkle.MerkleTree``; its ``append`` is the protocol's ``OnAppend``. ``inspect`` runs over the
         read-only view after the built-in checks and refuses the start by raising ``StoreRefused``
-        (``kblockd.ledger.start.inspect``). ``on_failure`` is called on the loop, with the reason (RocksDB's words, for
-        the log alone), when a write or a read has failed, and again when a write fails after a read: the process must
+        (``kblockd.ledger.start.inspect``). ``on_failure`` is called on the loop with the reason (RocksDB's message, for
+        the log only) when a write or a read has failed, and again when a write fails after a read: the process must
         end. Raises ``StoreRefused`` with numbers and the next step.
         """
         opened = await opening.opened_directory(Path(data_dir), tree=tree, inspect=inspect, ballast_bytes=ballast_bytes)
@@ -135,12 +135,12 @@ class RocksStore:
         """See ``Store.get``."""
         self._check_serving()
         try:
-            found, writer = self._overlay.row(key), self._overlay.writer(key)
+            row, writer = self._overlay.row(key), self._overlay.writer(key)
         except Exception as error:
             self._cannot_read(error)
         if writer is not None:
             await writer.seen()
-        return found
+        return row
 
     def ordered(self, key: Key) -> tuple[int, Row] | None:
         """See ``Store.ordered``."""
@@ -153,16 +153,16 @@ class RocksStore:
     async def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int = 1000, reverse: bool = False
     ) -> list[tuple[Key, int, Row]]:
-        """See ``Store.scan``; the order of keys is drawn in ``kblockd.store.schema``. With ``reverse``, ``after``
-        means below. It holds the loop while it reads, some microseconds a row."""
+        """See ``Store.scan``; ``kblockd.store.schema`` defines the key order. With ``reverse``, keys below ``after``.
+        Blocks the loop while it reads, a few microseconds per row."""
         self._check_serving()
         try:
-            found, writer = self._overlay.scan(prefix, after, limit, reverse)
+            rows, writer = self._overlay.scan(prefix, after, limit, reverse)
         except Exception as error:
             self._cannot_read(error)
         if writer is not None:
             await writer.seen()
-        return found
+        return rows
 
     async def payload(self, key: Key) -> bytes | None:
         """See ``Store.payload``."""
@@ -195,7 +195,7 @@ class RocksStore:
             value: bytes | None = self._database.get(schema.encode_key_once(key))
         except Exception as error:
             self._cannot_read(error)
-        # Read first: whatever the database shows that is not durable was announced before it was written.
+        # The read comes first: the committer publishes a group's nodes before it writes them.
         for group in self._waiting:
             if key in group.nodes:
                 await group.seen()
@@ -207,7 +207,7 @@ class RocksStore:
         return self._head.size
 
     def head(self) -> Head:
-        """What the head file holds: size and root belong together."""
+        """The head file's content: size and root belong together."""
         return self._head
 
     def free_bytes(self) -> int:
@@ -227,9 +227,9 @@ class RocksStore:
     ) -> Ticket:
         """See ``Store.commit``. Does not suspend unless it raises ``Conflict``.
 
-        Raises ValueError for a record beyond 65,535 bytes or a key without an encoding; whatever the fold raises
-        goes through. In each case nothing is written. Rows must be dictionaries of JSON values: one that is not is a
-        defect that fails the store.
+        Raises ValueError for a record beyond 65,535 bytes or a key without an encoding, and whatever the fold raises;
+        nothing is written in either case. Rows must be dictionaries of JSON values; any other row is a defect that
+        fails the store.
         """
         self._check_committing()
         try:
@@ -243,14 +243,14 @@ class RocksStore:
         return self._place(staged, records, payloads, label)
 
     def _stage(self, conditions: Sequence[Condition], records: Sequence[Append]) -> tuple[Staged, Condition | None]:
-        """What the records would change, and the first condition that does not hold."""
+        """The changes that the records would make, and the first condition that does not hold."""
         staged = Staged(self._overlay)
         for condition in conditions:
             if not isinstance(condition, AtMost) and not staged.holds(condition):
                 return staged, condition
         for index, record in enumerate(records, self._next):
             if len(record.leaf) > schema.MAX_LEAF_BYTES:
-                raise ValueError(f"a record of {len(record.leaf)} bytes, at most {schema.MAX_LEAF_BYTES} are taken")
+                raise ValueError(f"record of {len(record.leaf)} bytes exceeds the limit of {schema.MAX_LEAF_BYTES}")
             for key, row in self._fold(staged.read, index, record.leaf):
                 staged.write(key, index, row)
         for condition in conditions:
@@ -278,7 +278,7 @@ class RocksStore:
         raise Conflict(condition)
 
     async def delete_payload(self, key: Key) -> None:
-        """See ``Store.delete_payload``. The bytes leave the disk with the next compaction of their files."""
+        """See ``Store.delete_payload``. The next compaction of their files removes the bytes from disk."""
         self._check_committing()
         payload_key(key)
         group = self._open_group()
@@ -288,8 +288,8 @@ class RocksStore:
     async def backup(self, target: str) -> None:
         """See ``Store.backup``: ``store/`` and ``head`` of one instant, between two batches.
 
-        Raises FileExistsError when ``target`` exists, OSError or RuntimeError when the copy cannot be made; the
-        store itself goes on.
+        Raises FileExistsError when ``target`` exists, OSError or RuntimeError when the copy fails; the store itself
+        continues.
         """
         self._check_committing()
         folder = Path(target)
@@ -303,24 +303,24 @@ class RocksStore:
             raise copied[0]
 
     @asynccontextmanager
-    async def frozen(self) -> AsyncIterator[tuple[View, Head]]:
-        """A blocking view of one instant beside the running store, and its head: for a verification in a thread.
+    async def frozen(self) -> AsyncIterator[tuple[StoreView, Head]]:
+        """A blocking view of one instant and its head beside the running store, for a verification in a thread.
 
-        A backup by hard links in the data directory, thrown away at the end (or at the next open, after a kill).
-        Raises what ``backup`` raises.
+        A hard-linked backup in the data directory, deleted at the end (after a kill, by the next open). Raises what
+        ``backup`` raises.
         """
         copy = self._opened.data_dir / f"{opening.FROZEN}{self.incarnation}-{next(self._numbers)}"
         try:
             await self.backup(str(copy))
-            with look(copy / "store") as view:
+            with open_view(copy / "store") as view:
                 yield view, read_head(copy / "head")
         finally:
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
 
     def _open_group(self) -> Group:
-        """The group that takes commits now. It closes when the callbacks that are ready have run; while another is
-        being written, at the end of the turn in which those who waited for that one go on: what they commit next
-        would else be a flush behind."""
+        """The group that accepts commits now. It closes once the callbacks that are ready have run; if another group is
+        being written, one turn after that one's waiters wake, because their next commits would otherwise miss this
+        flush."""
         if self._group is None:
             self._group = Group(next(self._numbers), self._next)
             if not self._waiting:
@@ -334,15 +334,15 @@ class RocksStore:
             self._committer.put(group)
 
     def distrust(self, reason: str) -> None:
-        """Takes no more commits, so that nothing is sent; what is there can still be read. No orderly stop."""
+        """Refuses further commits, so that nothing is sent; reads still work. The stop will not count as orderly."""
         self._distrusted = self._distrusted or reason
 
     def _cannot_read(self, error: Exception) -> NoReturn:
-        """RocksDB's own errors fail the store, so that nobody goes on from half of what is there; others go through.
+        """RocksDB's own errors fail the store, so that nobody continues on partial data; other errors are re-raised.
 
-        What was ordered before is still written: it was decided from what could be read.
+        Commits that were already ordered are still written: they were decided from data that could be read.
         """
-        if type(error) is not Exception and not isinstance(error, Unreadable):
+        if type(error) is not Exception and not isinstance(error, StoreUnreadable):
             raise error
         if not self._failure:
             self._close_group()
@@ -351,15 +351,15 @@ class RocksStore:
             self._on_failure(self._failure)
         raise StoreFailed("the store cannot be read", unknown=False) from error
 
-    # Answers of the committer, on the loop ---------------------------------------------------------------------
+    # CommitListener, on the loop -------------------------------------------------------------------------------
 
     def on_durable(self, group: Group, head: Head) -> None:
-        """The group is on disk: its rows are now the database's, and the next one may follow."""
+        """The group is on disk; the next one may follow."""
         self._head = head
         try:
             self._overlay.settle(group)
         except Exception as error:
-            # A defect: no later group would be handed over, and everybody would wait for ever.
+            # A defect: without this, no later group would be handed over and every waiter would hang.
             self._committer.put(None)
             self.on_failed(group, f"{type(error).__name__}: {error}", True)
             return
@@ -369,8 +369,8 @@ class RocksStore:
             self._loop.call_soon(self._close_group)
 
     def on_failed(self, group: Group, reason: str, unknown: bool) -> None:
-        """The store has failed: members of the written group learn *unknown*, all others a definite no."""
-        # A compaction reads old files, so a write can be what finds the damage.
+        """The store has failed: commits of the written group are *unknown*, all others were definitely not written."""
+        # A compaction reads old files, so a write can hit old damage.
         self._failure = reason = f"{reason}. {_EXPORT}" if "Corruption" in reason else reason
         for waiting in self._waiting:
             waiting.answer((_COMMIT_UNKNOWN, True) if waiting is group and unknown else (_NOT_WRITTEN, False))
@@ -386,7 +386,7 @@ class RocksStore:
     # Ending ----------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """See ``Store.close``. Closing a failed store releases what it can and leaves no mark of an orderly stop."""
+        """See ``Store.close``. Closing a failed store releases what it can and does not mark the stop as orderly."""
         if self._closing is None:
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)
@@ -402,13 +402,13 @@ class RocksStore:
 
     def _check_serving(self) -> None:
         if self._failure:
-            raise StoreFailed("the store has failed and answers nothing any more", unknown=False)
+            raise StoreFailed("the store has failed and no longer answers", unknown=False)
         if self._closed:
             raise StoreFailed("the store is closed", unknown=False)
 
     def _check_committing(self) -> None:
         self._check_serving()
         if self._distrusted:
-            raise StoreFailed("the ledger does not verify, so the store takes no more commits", unknown=False)
+            raise StoreFailed("the ledger does not verify, so the store refuses commits", unknown=False)
         if self._closing is not None:
             raise StoreFailed("the store is closing", unknown=False)

@@ -1,7 +1,7 @@
 """Everything that is on disk, and how it is encoded.
 
-One RocksDB column family in raw mode (``bytes`` only), so that nothing can be lost by halves. A key is its parts, one
-after another; the first part is the table::
+One RocksDB column family in raw mode (``bytes`` only), so that no part of a write can be lost alone. A key is the
+concatenation of its parts; the first part is the table::
 
     table    1 byte length n, n bytes of ASCII
     integer  01, 8 bytes big endian             sorts by value
@@ -15,22 +15,22 @@ A part is never a prefix of another one, so a scan over ``("step", "run-1")`` ca
     --------  -------------------  -------------------------------------------------  -------------------------------
     meta      "format"             b"kblockd.store/2"                                 the first open, an upgrade
     meta      "group"              u64: sequence of the head slot of the last batch   every batch
-    leaf      index                u32 n, n bytes of leaf, then aux                   commit: one a record
+    leaf      index                u32 n, n bytes of leaf, then aux                   commit: one per record
     node      level, index         32 bytes: hash of a complete subtree               on_append (kblockd.ledger.merkle)
     payload   scope, sha256        the bytes                                          commit, removed by delete_payload
-    any other what the fold makes  u64 version, then the row as JSON                  the fold (kblockd.domain.fold)
+    any other chosen by the fold   u64 version, then the row as JSON                  the fold (kblockd.domain.fold)
 
 Files beside the database, in the data directory::
 
     store/    RocksDB
     head      two slots (kblockd.store.head)
     lock      flock of the daemon that owns the directory, with its pid
-    clean     sequence of the head at the last orderly stop; not synced: lost with the power, it costs a verification
-    frozen-* copies that a verification reads; removed by the next open
-    ballast   space to give back when the disk is full
+    clean     sequence of the head at the last orderly stop; not synced: losing it only costs a verification
+    frozen-*  copies for a running verification; removed by the next open
+    ballast   reserved space, given back when the disk is full
 
-Rule for a change: fields may be added. A change of what stands here already, or a table that the fold adds, gets a new
-``FORMAT`` and a place in ``kblockd ledger upgrade``; a store of another format is refused (LED-15), never guessed at.
+Rule for a change: fields may be added. A change to anything above, or a table that the fold adds, gets a new ``FORMAT``
+and a step in ``kblockd ledger upgrade``; a store of another format is refused (LED-15), never guessed at.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from kblockd.store.protocol import Append, Key, Row
 
 FORMAT: Final = b"kblockd.store/2"
 OLDER_FORMATS: Final = frozenset({b"kblockd.store/1"})
-"""What ``kblockd.store.upgrade`` brings to ``FORMAT``."""
+"""``kblockd.store.upgrade`` converts these to ``FORMAT``."""
 FORMAT_KEY: Final[Key] = ("meta", "format")
 GROUP_KEY: Final[Key] = ("meta", "group")
 RAW_TABLES: Final = frozenset({"meta", "leaf", "node", "payload"})
@@ -60,12 +60,12 @@ _U64 = struct.Struct(">Q")
 
 
 def encode_key_once(key: Key) -> bytes:
-    """Bytes of a key, or of a prefix of keys; raises ValueError for what has no encoding."""
+    """Bytes of a key or of a key prefix; raises ValueError for a key without an encoding."""
     if not key or not isinstance(key[0], str):
         raise ValueError(f"key {key!r}: the first part must be the table's name")
     table = key[0].encode("ascii")
     if not 0 < len(table) < 256:
-        raise ValueError(f"key {key!r}: a table's name has 1 to 255 characters")
+        raise ValueError(f"key {key!r}: a table name has 1 to 255 characters")
     parts = [bytes((len(table),)), table]
     for part in key[1:]:
         parts.append(_encode_part(part, key))
@@ -73,14 +73,14 @@ def encode_key_once(key: Key) -> bytes:
 
 
 encode_key = lru_cache(maxsize=1 << 15)(encode_key_once)
-"""``encode_key_once`` for keys that come again."""
+"""``encode_key_once``, cached, for keys that recur."""
 
 
 def _encode_part(part: str | int, key: Key) -> bytes:
     if isinstance(part, str):
         text = part.encode()
         if len(text) > 0xFFFF:
-            raise ValueError(f"key of table {key[0]!r}: a text part of {len(text)} bytes, at most 65535 are taken")
+            raise ValueError(f"key of table {key[0]!r}: a text part of {len(text)} bytes exceeds the limit of 65535")
         return _TEXT + _U16.pack(len(text)) + text
     if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part < 1 << 64:
         raise ValueError(f"key {key!r}: a part must be text or an integer from 0 to 2^64-1")
@@ -88,7 +88,7 @@ def _encode_part(part: str | int, key: Key) -> bytes:
 
 
 def decode_key(encoded: bytes) -> Key:
-    """The inverse of ``encode_key``; raises ValueError for bytes that it cannot have written."""
+    """The inverse of ``encode_key``; raises ValueError for bytes that it cannot have produced."""
     try:
         at = 1 + encoded[0]
         parts: list[str | int] = [encoded[1:at].decode("ascii")]
@@ -104,7 +104,7 @@ def decode_key(encoded: bytes) -> Key:
             else:
                 raise ValueError(f"tag {tag!r}")
         if at != len(encoded) or not parts[0]:
-            raise ValueError("cut short")
+            raise ValueError("truncated")
     except (ValueError, IndexError, struct.error) as error:
         raise ValueError(f"not a key of this store: {encoded.hex()} ({error})") from None
     return tuple(parts)
@@ -116,14 +116,14 @@ def leaf_key(index: int) -> bytes:
 
 
 def encode_row(version: int, row: Row) -> bytes:
-    """Row envelope: version, then JSON; raises TypeError for what is not JSON."""
+    """Row envelope: version, then JSON; raises TypeError for a row that is not JSON."""
     return _U64.pack(version) + orjson.dumps(row)
 
 
 def decode_row(value: bytes) -> tuple[int, dict[str, Any]]:
     """(version, row); raises ValueError."""
     if len(value) < 10:
-        raise ValueError(f"a row of {len(value)} bytes is too short to hold a version and an object")
+        raise ValueError(f"row of {len(value)} bytes is too short for a version and an object")
     return _U64.unpack_from(value)[0], orjson.loads(value[8:])
 
 
@@ -135,10 +135,10 @@ def encode_leaf(leaf: bytes, aux: bytes) -> bytes:
 def decode_leaf(value: bytes) -> Append:
     """The inverse of ``encode_leaf``; raises ValueError."""
     if len(value) < 4:
-        raise ValueError("a record without a length")
+        raise ValueError("record without a length")
     end = 4 + _U32.unpack_from(value)[0]
     if end > len(value):
-        raise ValueError(f"a record of {end} bytes of which {len(value)} are there")
+        raise ValueError(f"record of {end} bytes has only {len(value)}")
     return Append(value[4:end], value[end:])
 
 
@@ -150,5 +150,5 @@ def encode_u64(number: int) -> bytes:
 def decode_u64(value: bytes) -> int:
     """The inverse of ``encode_u64``; raises ValueError."""
     if len(value) != 8:
-        raise ValueError(f"{len(value)} bytes where 8 were expected")
+        raise ValueError(f"expected 8 bytes, got {len(value)}")
     return int(_U64.unpack(value)[0])

@@ -1,7 +1,6 @@
-"""Rows that do not fit into memory, for as long as a verification runs.
+"""A temporary row store for verifications and upgrades whose rows exceed memory.
 
-A map of keys to rows with the newest in memory and the rest in a database that is thrown away; nothing in it is
-durable or trusted.
+Maps keys to rows, with the newest in memory and the rest in a temporary database; nothing in it is durable or trusted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CACHED_ROWS: Final = 20_000
 
 
 class Scratch:
-    """Made in a fresh folder under ``parent`` (the system's temporary folder by default); raises OSError."""
+    """Created in a new folder under ``parent`` (default: the system's temporary folder); raises OSError."""
 
     def __init__(self, parent: Path | None = None, *, cached_rows: int = CACHED_ROWS) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="kblockd-verify-", dir=parent))
@@ -30,7 +29,7 @@ class Scratch:
         self._cached_rows = cached_rows
         self._rows: dict[Key, tuple[int, Row | None]] = {}
         self._options = WriteOptions()
-        # The stubs call it a method; in rocksdict 0.3.29 it is a property.
+        # The stubs declare a method; in rocksdict 0.3.29 it is a property.
         self._options.disable_wal = True  # type: ignore[method-assign, assignment]
 
     def __enter__(self) -> Scratch:
@@ -40,15 +39,15 @@ class Scratch:
         self.close()
 
     def read(self, key: Key) -> Row | None:
-        """The row as it was put last."""
-        found = self._rows.get(key)
-        if found is not None:
-            return found[1]
+        """The row as last put, or None."""
+        cached = self._rows.get(key)
+        if cached is not None:
+            return cached[1]
         value = self._database.get(schema.encode_key_once(key))
         return None if value is None else schema.decode_row(value)[1]
 
     def put(self, key: Key, version: int, row: Row | None) -> None:
-        """Takes a row, or its absence."""
+        """Stores a row, or its absence."""
         self._rows[key] = (version, row)
         if len(self._rows) > self._cached_rows:
             self._spill()
@@ -64,7 +63,7 @@ class Scratch:
         return {str(schema.decode_key(encoded)[0]) for encoded, _ in pairs(self._database, b"")}
 
     def close(self) -> None:
-        """Throws everything away."""
+        """Deletes everything."""
         self._database.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 

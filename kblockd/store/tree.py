@@ -1,6 +1,6 @@
-"""What the store asks of the tree over its records; it knows no hashing itself (``kblockd.ledger.merkle``).
+"""The tree interface that the store uses; ``kblockd.ledger.merkle`` implements it.
 
-The import direction is ledger, store, domain, so the tree comes in as a parameter.
+The ledger imports the store, not the other way round, so the tree comes in as a parameter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Tree(Protocol):
     """An append-only tree whose node rows join the commit of their records. Used by one thread at a time."""
 
     def restore(self, size: int, raw: RawRead) -> None:
-        """Takes up the state after ``size`` records; raises ValueError when a node is missing or malformed."""
+        """Loads the state after ``size`` records; raises ValueError when a node is missing or malformed."""
         ...
 
     def append(self, first_index: int, leaves: Sequence[bytes]) -> Sequence[tuple[Key, bytes]]:
@@ -25,7 +25,7 @@ class Tree(Protocol):
         ...
 
     def root(self) -> bytes:
-        """32 bytes: the root over everything that was appended."""
+        """32 bytes: the root over everything appended so far."""
         ...
 
     def root_at(self, size: int, raw: RawRead) -> bytes:
@@ -33,5 +33,5 @@ class Tree(Protocol):
         ...
 
     def holds(self, index: int, leaf: bytes, raw: RawRead) -> bool:
-        """Whether the stored leaf node is the hash of ``leaf``. Looks at its arguments alone: for several threads."""
+        """Whether the stored leaf node is the hash of ``leaf``. Thread-safe: it uses only its arguments."""
         ...

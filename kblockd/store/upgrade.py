@@ -1,8 +1,8 @@
-"""Brings a store of an older format to this one, once, at an operator's word and never at a start.
+"""Upgrades a store of an older format, only on an operator's command and never at a start.
 
-Nothing that the older version wrote is touched: rows are added, and the format marker changes in the last batch. A kill
-in between leaves a store of the old format with rows that its version ignores, and the command can be repeated. If that
-version went on meanwhile, some of these rows are no longer true: they are taken out.
+Existing data stays untouched: rows are added, and the last batch changes the format marker. A kill in between leaves a
+store of the old format with rows that the old version ignores, and the command can be repeated. Rows that became stale
+because the old version kept running in between are removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from rocksdict import Rdict, WriteBatch
 
 from kblockd.store import schema
-from kblockd.store.database import View, look, open_writable, refusing, unsynced
+from kblockd.store.database import StoreView, open_view, open_writable, refusing, unsynced
 from kblockd.store.head import HeadFile
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.opening import check, check_owner
@@ -25,25 +25,25 @@ from kblockd.store.tree import Tree
 _ROWS_A_BATCH: Final = 10_000
 Item = TypeVar("Item")
 
-Refold = Callable[[View, Scratch], None]
-"""Leaves every row that the records make in the scratch database; raises ``StoreRefused`` for a store that differs."""
+Refold = Callable[[StoreView, Scratch], None]
+"""Folds all records into the scratch database; raises ``StoreRefused`` when the store's rows differ."""
 
 
 def upgrade(data_dir: Path, *, tree: Tree, refold: Refold, tables: Collection[str], scratch_dir: Path | None) -> int:
-    """Adds the rows of ``tables``, which the older version did not write; returns how many, 0 for a store of today.
+    """Adds the rows of ``tables``, which the older version did not write; returns how many, 0 for a current store.
 
-    Blocking; raises ``StoreRefused``, also beside a running daemon.
+    Blocking; raises ``StoreRefused``, also while a daemon is running.
     """
     check_owner(data_dir)
     path = data_dir / "store"
     lock = DirectoryLock(data_dir)
     try:
-        with refusing(path), look(path) as view:
+        with refusing(path), open_view(path) as view:
             if view.raw(schema.FORMAT_KEY) == schema.FORMAT:
                 return 0
         size = check(data_dir, tree, None, schema.OLDER_FORMATS)
         with Scratch(scratch_dir) as scratch:
-            with refusing(path), look(path) as view:
+            with refusing(path), open_view(path) as view:
                 refold(view, scratch)
             with refusing(path):
                 database = open_writable(path)
@@ -56,7 +56,7 @@ def upgrade(data_dir: Path, *, tree: Tree, refold: Refold, tables: Collection[st
 
 
 def _write(database: Rdict, data_dir: Path, size: int, tree: Tree, scratch: Scratch, tables: Collection[str]) -> int:
-    """Each batch is followed by its head, as a running daemon's are: the store is never more than one ahead."""
+    """Writes the head after each batch, as a running daemon does: the store is never more than one batch ahead."""
     head = HeadFile.open(data_dir / "head")
     written = 0
     try:
@@ -72,20 +72,20 @@ def _write(database: Rdict, data_dir: Path, size: int, tree: Tree, scratch: Scra
 
 
 def _stale(database: Rdict, scratch: Scratch, table: str) -> Iterator[bytes]:
-    """Rows of an upgrade that was interrupted, which the records do not make any more."""
-    for key, _ in View(database).encoded((table,)):
+    """Rows from an interrupted upgrade that the records no longer produce."""
+    for key, _ in StoreView(database).encoded((table,)):
         if scratch.read(schema.decode_key(key)) is None:
             yield key
 
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    left = iter(items)
-    while chunk := list(itertools.islice(left, _ROWS_A_BATCH)):
+    remaining = iter(items)
+    while chunk := list(itertools.islice(remaining, _ROWS_A_BATCH)):
         yield chunk
 
 
 def _put(database: Rdict, head: HeadFile, size: int, tree: Tree, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
-    """Rows, or None for one that is taken out."""
+    """Writes rows; None deletes one."""
     batch = WriteBatch(raw_mode=True)
     for key, value in rows:
         if value is None:

@@ -1,4 +1,4 @@
-"""W3C trace context, in and out: strict on the way in, our own words on the way out, baggage never.
+"""W3C trace context: parsed strictly on the way in, generated on the way out, without baggage.
 
 Source: W3C Trace Context, Recommendation (level 1), sections 3.2 traceparent and 3.3 tracestate; mcp.md, bare
 ``_meta`` keys; interfaces/adapter.py, ``Call.trace``.
@@ -18,14 +18,14 @@ _MEMBER: Final = re.compile(
     r"([a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13})"
     r"=([\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e])"
 )
-MAX_TRACEPARENT: Final = 512  # characters; only versions that do not exist yet are longer than 55
-MAX_TRACESTATE: Final = 512  # characters, what every vendor must be able to carry
+MAX_TRACEPARENT: Final = 512  # characters; only future versions are longer than 55
+MAX_TRACESTATE: Final = 512  # characters; every vendor must be able to propagate this many
 MAX_MEMBERS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The caller's span: lowercase hex ids, its sampled flag, and its tracestate or empty."""
+    """The caller's span: lowercase hex ids, its sampled flag, and its tracestate, which may be empty."""
 
     trace_id: str
     span_id: str
@@ -34,12 +34,12 @@ class Parent:
 
 
 def parse_traceparent(text: str) -> Parent | None:
-    """None for anything that the specification calls invalid: the trace then starts here."""
+    """None for anything invalid by the specification: the trace then starts here."""
     match = _TRACEPARENT.fullmatch(text) if len(text) <= MAX_TRACEPARENT else None
     if match is None:
         return None
-    version, trace_id, span_id, flags, rest = match.groups()
-    if version == "ff" or (version == "00" and rest is not None):
+    version, trace_id, span_id, flags, extension = match.groups()
+    if version == "ff" or (version == "00" and extension is not None):
         return None
     if trace_id == "0" * 32 or span_id == "0" * 16:
         return None
@@ -47,7 +47,7 @@ def parse_traceparent(text: str) -> Parent | None:
 
 
 def parse_tracestate(texts: Sequence[str]) -> str:
-    """Several headers are one list; an invalid or over-long list is empty, and the traceparent still counts."""
+    """Several headers form one list; an invalid or over-long list becomes empty, and the traceparent still counts."""
     if sum(len(text) + 1 for text in texts) > MAX_TRACESTATE + 1:
         return ""
     members = [member.strip(" \t") for text in texts for member in text.split(",")]
@@ -60,7 +60,7 @@ def parse_tracestate(texts: Sequence[str]) -> str:
 
 
 def extract(metadata: Iterable[tuple[str, str | bytes]]) -> Parent | None:
-    """The caller's span from gRPC metadata; two traceparents are none. Never raises."""
+    """The caller's span from gRPC metadata; None without exactly one valid traceparent. Never raises."""
     traceparents: list[str] = []
     tracestates: list[str] = []
     for key, value in metadata:
@@ -75,11 +75,11 @@ def extract(metadata: Iterable[tuple[str, str | bytes]]) -> Parent | None:
 
 
 def outgoing(trace: Trace, row: StageRow | None = None) -> dict[str, str]:
-    """``traceparent`` and ``tracestate`` for a call made inside ``row`` (by default the innermost open one); empty
+    """``traceparent`` and ``tracestate`` for a call made inside ``row`` (default: the innermost open one); empty
     before the trace has ids.
 
-    Adapters put the two keys into HTTP headers and bare into MCP ``_meta``. The flag is the decision made at the
-    start; a trace that is kept late for its outcome still has the span that the upstream saw.
+    Adapters put the two keys into HTTP headers and bare into MCP ``_meta``. The flag is the sampling decision at the
+    start; a trace that is exported later because of its outcome still contains the span that the upstream saw.
     """
     span_id = trace.span_id(row or trace.open_row())
     if not trace.trace_id or not span_id:

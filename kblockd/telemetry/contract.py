@@ -1,9 +1,9 @@
 """The telemetry contract: every span and every attribute that may leave the daemon, in one table.
 
-What is not in the table does not leave: ``require`` refuses it in tests and development, the exporter drops and
-counts it in production. Values are closed words, configured names, version numbers, counts or flags; anything else
-becomes ``other``, so attributes stay low in cardinality and nobody's data fits into one. No attribute holds an
-execution id: the ledger holds the trace id. ``python -m kblockd.telemetry.contract`` prints the README's tables.
+Nothing else leaves: ``require`` refuses it in tests and development, the exporter drops and counts it in production.
+Values are words of a closed set, configured names, version numbers, counts or flags; anything else becomes ``other``,
+so attributes stay low in cardinality and cannot carry anybody's data. No attribute holds an execution id: the ledger
+holds the trace id. ``python -m kblockd.telemetry.contract`` prints the README's tables.
 Source: TRC (R508 to R532).
 """
 
@@ -24,14 +24,14 @@ ROOT: Final = "kblock.execution"
 OTHER: Final = "other"
 MAX_VALUE: Final = 128  # characters
 MAX_COUNT: Final = 10_000
-MAX_VERSIONS: Final = 64  # distinct values of one version attribute in the life of a process
+MAX_VERSIONS: Final = 64  # distinct values of one version attribute per process
 
 Kind = Literal["word", "configured", "version", "count", "flag"]
 
 
 @dataclass(frozen=True, slots=True)
 class SpanRule:
-    """A span name, whether it is a call to somebody else, the requirements that it meets, and what it covers."""
+    """A span name, whether it is an outgoing call, the requirements that it meets, and what it covers."""
 
     name: str
     client: bool
@@ -41,7 +41,7 @@ class SpanRule:
 
 @dataclass(frozen=True, slots=True)
 class AttributeRule:
-    """An attribute name, the kind of its values, the closed words where it has them, requirements and meaning."""
+    """An attribute name, the kind of its values, its closed set of words if any, requirements and meaning."""
 
     name: str
     kind: Kind
@@ -167,26 +167,26 @@ _VERSION: Final = re.compile(r"v?[0-9]{1,5}(\.[0-9]{1,5}){1,3}([-+.]?(a|b|rc|alp
 
 
 class ContractViolation(Exception):
-    """A span or attribute that the table does not know. Only in tests and development."""
+    """A span or attribute outside the table. Only raised in tests and development."""
 
 
 def span_rule(row: StageRow) -> SpanRule | None:
-    """The rule of a row's span: by number and name for a stage, by name for what nests; None is not exported."""
+    """The rule for a row: by number and name for a stage, by name for a nested row; None if it is not exported."""
     name = f"kblock.{row.name}" if row.parent else f"kblock.{row.stage:02}.{row.name}"
     return _BY_NAME.get(name)
 
 
 class Vocabulary:
-    """Turns what stages recorded into what may leave. ``configured`` holds, for each attribute of kind *configured*,
-    the names that the configuration knows (and for ``error.type`` further codes, such as a plugin's); it is read at
-    each export, so a live mapping follows a reload. One exporter thread uses it."""
+    """Turns recorded values into exportable ones. ``configured`` holds the configured names for each attribute of kind
+    *configured* (and for ``error.type`` further codes, such as a plugin's); it is read at each export, so a live
+    mapping follows a reload. Used by the one exporter thread."""
 
     def __init__(self, configured: Mapping[str, Container[str]]) -> None:
         self._configured = configured
         self._versions: dict[str, set[str]] = {}
 
     def value(self, name: str, raw: object) -> Value | None:
-        """The value to export, ``other`` for a text that the table does not know, None for what must be dropped."""
+        """The value to export, ``other`` for a text outside the table, None for a value that must be dropped."""
         rule = ATTRIBUTES.get(name)
         if rule is None or not _typed(rule, raw):
             return None
@@ -222,8 +222,8 @@ def _typed(rule: AttributeRule, raw: object) -> bool:
 
 
 def require(trace: Trace) -> None:
-    """For tests and development: raises ``ContractViolation`` naming every span, attribute and word that the table
-    does not know. Names of kind *configured* and versions are not judged: callers may ask for unknown tools."""
+    """For tests and development: raises ``ContractViolation`` naming every span, attribute and word outside the table.
+    Names of kind *configured* and versions are not checked: callers may ask for unknown tools."""
     faults = [fault for name, raw in trace.attributes.items() if (fault := _fault(ROOT, name, raw))]
     for row in trace.rows:
         rule = span_rule(row)

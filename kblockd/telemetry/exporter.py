@@ -1,8 +1,7 @@
-"""Spans out of the daemon: one bounded queue, one thread, OTLP over gRPC.
+"""Exports spans: one bounded queue, one thread, OTLP over gRPC.
 
-The hot path appends a trace to a deque. Building, encoding and sending happen in the thread; whatever cannot be
-sent is dropped and counted, and nothing that a collector does can raise into a stage or hold up an exit
-(OTL-01, OTL-07).
+The hot path appends a trace to a deque. Building, encoding and sending happen in the thread; traces that cannot be sent
+are dropped and counted. A collector can neither raise into a stage nor delay the exit (OTL-01, OTL-07).
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from kblockd.telemetry.sampling import Sampling
 from kblockd.telemetry.spans import SpanBuilder
 
 MAX_QUEUED: Final = 2048  # traces
-TRACES_A_WAKE: Final = 64
-SPANS_A_REQUEST: Final = 512  # some 150 KiB, far below a collector's usual 4 MiB
+TRACES_PER_WAKE: Final = 64
+SPANS_PER_REQUEST: Final = 512  # about 150 KiB, far below a collector's usual limit of 4 MiB
 DELAY_SECONDS: Final = 1.0
 EXPORT_TIMEOUT_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 3.0
@@ -36,8 +35,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start. ``traces_dropped``: queue full, closed, or not buildable; ``spans_failed``: the collector did
-    not take them; ``refused``: spans and attributes outside the contract."""
+    """Counts since the start. ``traces_dropped``: queue full, exporter closed, or trace not buildable;
+    ``spans_failed``: not accepted by the collector; ``refused``: spans and attributes outside the contract."""
 
     spans_exported: int = 0
     spans_failed: int = 0
@@ -46,17 +45,17 @@ class Counts:
 
 
 class Export(Protocol):
-    """What the rest of the daemon knows of an exporter."""
+    """The exporter's interface to the rest of the daemon."""
 
     @property
     def counts(self) -> Counts: ...
 
     def finish(self, trace: Trace) -> None:
-        """Takes a trace whose answer has gone; never waits, never raises (but ``strict``)."""
+        """Queues a trace after its answer was sent; never waits, and raises only if ``strict``."""
         ...
 
     async def aclose(self, timeout_seconds: float = CLOSE_SECONDS) -> bool:
-        """Sends what is queued within the time; True when nothing was left behind."""
+        """Sends the queued traces within the time; True when none were lost."""
         ...
 
 
@@ -67,7 +66,7 @@ class NullExport:
         self.counts = Counts()
 
     def finish(self, trace: Trace) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     async def aclose(self, timeout_seconds: float = CLOSE_SECONDS) -> bool:
         """Nothing is queued."""
@@ -75,9 +74,9 @@ class NullExport:
 
 
 class SpanExport:
-    """The one exporter. ``strict`` (tests, development) makes ``finish`` raise ``ContractViolation``.
+    """Exports over OTLP. ``strict`` (tests, development) makes ``finish`` raise ``ContractViolation``.
 
-    Times are seconds. The thread is a daemon thread: even a sender that hangs cannot keep the process alive.
+    Times are seconds. The thread is a daemon thread, so even a hanging sender cannot keep the process alive.
     """
 
     def __init__(
@@ -112,7 +111,7 @@ class SpanExport:
             return Counts(counts.spans_exported, counts.spans_failed, counts.traces_dropped, self._builder.refused)
 
     def finish(self, trace: Trace) -> None:
-        """Decides once more whether the trace is kept, and queues it; a second time does nothing."""
+        """Makes the final sampling decision and queues the trace; a second call does nothing."""
         if trace.end_ns:
             return
         trace.end_ns = trace.clock()
@@ -127,11 +126,11 @@ class SpanExport:
                 self._counts.traces_dropped += 1
                 return
             self._queue.append(trace)
-            if len(self._queue) == TRACES_A_WAKE:
+            if len(self._queue) == TRACES_PER_WAKE:
                 self._wake.notify()
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> bool:
-        """Blocks at most ``timeout_seconds``, and a second more where the sender must be cut; idempotent."""
+        """Blocks at most ``timeout_seconds``, plus a second to cut off a stuck sender; idempotent."""
         with self._wake:
             lost_before = self._lost()
             self._closing = True
@@ -152,11 +151,11 @@ class SpanExport:
         return self._counts.traces_dropped + self._counts.spans_failed
 
     async def aclose(self, timeout_seconds: float = CLOSE_SECONDS) -> bool:
-        """``close`` in a thread, so that the loop goes on."""
+        """``close`` in a thread, so that the loop is not blocked."""
         return await asyncio.to_thread(self.close, timeout_seconds)
 
     def _cut(self) -> None:
-        """Closes the channel, which also ends an export that is under way."""
+        """Closes the channel, which also ends an export in progress."""
         try:
             self._exporter.shutdown()
         except Exception as error:
@@ -172,9 +171,9 @@ class SpanExport:
 
     def _gather(self) -> tuple[list[Trace], bool]:
         with self._wake:
-            if not self._closing and len(self._queue) < TRACES_A_WAKE:
+            if not self._closing and len(self._queue) < TRACES_PER_WAKE:
                 self._wake.wait(self._delay)
-            count = min(len(self._queue), TRACES_A_WAKE)
+            count = min(len(self._queue), TRACES_PER_WAKE)
             traces = [self._queue.popleft() for _ in range(count)]
             return traces, self._closing and not self._queue
 
@@ -187,7 +186,7 @@ class SpanExport:
                 with self._wake:
                     self._counts.traces_dropped += 1
                 _log.warning("a trace could not be exported: %s", type(error).__name__)
-        return [spans[start : start + SPANS_A_REQUEST] for start in range(0, len(spans), SPANS_A_REQUEST)]
+        return [spans[start : start + SPANS_PER_REQUEST] for start in range(0, len(spans), SPANS_PER_REQUEST)]
 
     def _send(self, spans: list[ReadableSpan]) -> None:
         sent = False

@@ -1,8 +1,8 @@
-"""The cheap recorder: tuples on the hot path, spans after the answer has gone.
+"""A cheap recorder: rows on the hot path, spans only after the answer has been sent.
 
-An execution carries one ``Trace``; each stage adds one row. Whether a trace is exported is decided late: a parent's
-sampled flag (configured principals only), the ratio, or an outcome that is always worth a trace (errors, unknown,
-held). Nothing here touches OpenTelemetry's context, so no span can leak into another task (OTL-03).
+An execution carries one ``Trace``; each stage adds one row. Whether a trace is exported is decided late: by the flag of
+the parent (configured principals only), the ratio, or an outcome that always deserves a trace (error, unknown, held).
+Nothing here touches OpenTelemetry's context, so no span can leak into another task (OTL-03).
 Source: stack.md, Tracing; TRC.
 """
 
@@ -21,14 +21,14 @@ Value = str | int | bool
 Attributes = Mapping[str, Value]
 Nanoseconds = Callable[[], int]
 
-MAX_ROWS: Final = 512  # kept a trace; a poll that never ends must not fill the memory
+MAX_ROWS: Final = 512  # per trace; an endless poll must not exhaust memory
 _APART_NS: Final = 100_000
 _MASK: Final = (1 << 64) - 1
-_GOLDEN: Final = 0x9E3779B97F4A7C15  # odd, so that every row of a trace gets another span id
+_GOLDEN: Final = 0x9E3779B97F4A7C15  # odd, so that every row of a trace gets a different span id
 
 
 class SteadyClock:
-    """Wall-clock nanoseconds at its making plus monotonic time: a jump of the wall clock makes no negative span."""
+    """Wall-clock nanoseconds at creation plus monotonic time: a jump of the wall clock cannot make a span negative."""
 
     __slots__ = ("_monotonic_ns", "_offset")
 
@@ -43,11 +43,11 @@ class SteadyClock:
 
 @dataclass(slots=True)
 class StageRow:
-    """One span to be: number, name, start and end in wall-clock nanoseconds, attributes, and an error code or empty.
+    """A future span: number, name, start and end in wall-clock nanoseconds, attributes, and an error code or "".
 
-    As a context manager it records its end; an exception leaves its reason (or class name) as the error code and
-    goes on. ``end_ns`` is 0 while it is open. ``sequence`` is its place in the trace, ``parent`` the sequence of the
-    row that it nests in (0: the root).
+    As a context manager it records its end, and for an exception its reason (or class name) as the error code, without
+    suppressing it. ``end_ns`` is 0 while it is open. ``sequence`` is its place in the trace, ``parent`` the sequence of
+    the enclosing row (0: the root).
     """
 
     stage: int
@@ -73,10 +73,10 @@ class StageRow:
 
 @dataclass(slots=True)
 class Trace:
-    """What one execution leaves behind for the exporter. ``trace_id``/``parent_span_id`` are lowercase hex or empty.
+    """The rows of one execution, for the exporter. ``trace_id`` and ``parent_span_id`` are lowercase hex or empty.
 
     ``root_span_id`` is the span id of ``kblock.execution``. ``parent_sampled`` is the caller's flag, None without a
-    caller's context; ``sampled`` is the decision made at the start, which is what upstreams are told.
+    caller's context; ``sampled`` is the decision at the start, which upstreams receive.
     """
 
     trace_id: str = ""
@@ -97,7 +97,7 @@ class Trace:
         self.start_ns = self.start_ns or self.clock()
 
     def stage(self, number: int, name: str) -> StageRow:
-        """Records one stage, entered with ``with``; a stage that is entered again gives another row."""
+        """Records one stage, used with ``with``; entering a stage again adds another row."""
         return self._row(number, name, 0)
 
     def nested(self, row: StageRow, name: str) -> StageRow:
@@ -105,7 +105,7 @@ class Trace:
         return self._row(row.stage, name, row.sequence)
 
     def open_row(self) -> StageRow | None:
-        """The innermost row that has not ended: the stages of one execution follow each other."""
+        """The innermost row that has not ended; stages of one execution never overlap."""
         return next((row for row in reversed(self.rows) if not row.end_ns), None)
 
     def note(self, name: str, value: Value) -> None:
@@ -132,6 +132,6 @@ class Trace:
 
 
 def error_code(error: BaseException) -> str:
-    """The stable word of an exception, never its text: many libraries keep free text in an attribute ``reason``."""
+    """A stable word for an exception, never its text: many libraries put free text in an attribute ``reason``."""
     reason = getattr(error, "reason", None)
     return reason.value if isinstance(reason, Reason) else type(error).__name__

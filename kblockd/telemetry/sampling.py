@@ -1,7 +1,7 @@
-"""Which traces are exported: decided once at the start for upstreams, and once more at the end for us.
+"""Sampling: decided at the start, for upstreams, and again at the end, for our own export.
 
-At the start: the flag of a caller whose principal is configured as trusted, else a ratio by trace id. At the end
-also every trace with an error, an unknown outcome or a hold (the rows are there, so the decision can be late).
+At the start by the flag of a caller whose principal is configured as trusted, else by a ratio of trace ids. At the end
+every trace with an error, an unknown outcome or a hold is added; its rows have been recorded anyway.
 Source: stack.md, Tracing; ``telemetry.sample_ratio`` and ``telemetry.trust_parent_sampling``.
 """
 
@@ -31,8 +31,8 @@ _ALWAYS: Final[Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """``ratio`` from 0 to 1, ``trusted`` principal ids. ``key`` (at most 64 bytes, random at each start) keeps a
-    caller from choosing trace ids that the ratio always takes; under one key, one id gets one answer."""
+    """``ratio`` from 0 to 1, ``trusted`` principal ids. ``key`` (at most 64 bytes, random at each start) keeps callers
+    from choosing trace ids that are always sampled; under one key the decision depends only on the id."""
 
     ratio: float
     trusted: frozenset[str] = frozenset()
@@ -40,12 +40,12 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.ratio <= 1:
-            raise ValueError(f"telemetry.sample_ratio: {self.ratio} is not between 0 and 1; give a share such as 0.01")
+            raise ValueError(f"telemetry.sample_ratio: {self.ratio} is not between 0 and 1; give a ratio such as 0.01")
         if len(self.key) > 64:
             raise ValueError(f"the sampling key has {len(self.key)} bytes; give at most 64")
 
     def at_start(self, trace: Trace, principal: str) -> bool:
-        """A trusted caller's flag counts both ways; without one, or from anybody else, the ratio."""
+        """A trusted caller's flag decides, set or not; without one, or for anybody else, the ratio does."""
         if trace.parent_sampled is not None and principal in self.trusted:
             return trace.parent_sampled
         if self.ratio in (0, 1):
@@ -54,7 +54,7 @@ class Sampling:
         return int.from_bytes(digest) < self.ratio * 2**64
 
     def at_end(self, trace: Trace) -> bool:
-        """The decision at the start, or an outcome that is always worth a trace."""
+        """True if sampled at the start, or for an outcome that always deserves a trace."""
         if trace.sampled or _always(trace.attributes):
             return True
         return any(row.error or _always(row.attributes) for row in trace.rows)

@@ -1,7 +1,7 @@
 """Logging: JSON lines on stderr, redacted and bounded.
 
-A line holds time, level, logger, message, execution_id, and for an exception its class names and code places. The
-text of an exception is never written: libraries put the offending values into it. Who logs passes identifiers with
+A line holds time, level, logger, message, execution_id, and for an exception its class names and code locations. An
+exception's text is never written, because libraries put offending values into it. Pass the identifier with
 ``extra={"execution_id": …}``; every other extra is ignored. Source: R530, S1 on secrets.
 """
 
@@ -18,9 +18,9 @@ from typing import Final, TextIO
 MAX_MESSAGE: Final = 2048  # characters
 MAX_FRAMES: Final = 20  # the innermost ones of an exception
 REDACTED: Final = "[redacted]"
-_SCANNED: Final = 16_384  # characters of a message that are looked at; the rest is cut before
+_SCANNED: Final = 16_384  # characters of a message that are searched for secrets; the rest is cut off first
 
-# Their own INFO lines hold addresses with queries, headers or bodies.
+# Their INFO lines contain URLs with queries, headers or bodies.
 TALKATIVE: Final = ("httpx", "httpx2", "httpcore", "httpcore2", "mcp", "grpc", "asyncio", "opentelemetry")
 
 _SECRETS: Final = (
@@ -39,7 +39,7 @@ _NAMED: Final = re.compile(
 
 
 def redact(text: str) -> str:
-    """Takes out what looks like a credential: key blocks, authorization values, JWTs, URL passwords, named secrets."""
+    """Replaces anything like a credential: key blocks, authorization values, JWTs, URL passwords, named secrets."""
     text = text[:_SCANNED]
     for pattern in _SECRETS:
         text = pattern.sub(REDACTED, text)
@@ -47,9 +47,9 @@ def redact(text: str) -> str:
 
 
 def bounded(text: str) -> str:
-    """At most ``MAX_MESSAGE`` characters, and a note of how many are gone."""
-    gone = len(text) - MAX_MESSAGE
-    return text if gone <= 0 else f"{text[:MAX_MESSAGE]}… [{gone} more characters]"
+    """At most ``MAX_MESSAGE`` characters, with a note of how many were cut."""
+    cut = len(text) - MAX_MESSAGE
+    return text if cut <= 0 else f"{text[:MAX_MESSAGE]}… [{cut} more characters]"
 
 
 class JsonLines(logging.Formatter):
@@ -74,7 +74,7 @@ class JsonLines(logging.Formatter):
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception as error:  # arguments that do not fit; the template alone is the author's own text
+    except Exception as error:  # arguments do not match; the template alone is safe to log
         return f"unformattable ({type(error).__name__}): {record.msg if isinstance(record.msg, str) else ''}"
 
 
@@ -94,8 +94,8 @@ def _places(error: BaseException) -> list[str]:
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
 
 
-class _Stream(logging.StreamHandler[TextIO]):
-    """Where logging itself fails, says so without the record: the standard hook prints the arguments."""
+class _SafeStreamHandler(logging.StreamHandler[TextIO]):
+    """Reports a failure of logging itself without the record; the standard hook would print the arguments."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         failure = sys.exc_info()[0]
@@ -109,7 +109,7 @@ class _Stream(logging.StreamHandler[TextIO]):
 def set_up_logging(level: int | str = logging.INFO, stream: TextIO | None = None) -> None:
     """Replaces the root logger's handlers; call once, at the start of the process. Raises ValueError for a level
     that logging does not know."""
-    handler = _Stream(stream if stream is not None else sys.stderr)
+    handler = _SafeStreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]

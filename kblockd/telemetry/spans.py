@@ -1,4 +1,4 @@
-"""From the rows of a trace to OpenTelemetry spans, through the contract. Runs after the answer has gone."""
+"""Turns the rows of a trace into OpenTelemetry spans, through the contract, after the answer has been sent."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _SCOPE: Final = InstrumentationScope("kblockd.telemetry")
 
 
 def instance_resource(instance: str, version: str) -> Resource:
-    """Three attributes and nothing from the environment or the machine (the contract would not know it)."""
+    """Three attributes, and nothing from the environment or the machine, which the contract does not cover."""
     return Resource({"service.name": "kblockd", "service.version": version, "service.instance.id": instance})
 
 
 @dataclass(slots=True)
 class SpanBuilder:
-    """Makes spans; ``refused`` counts spans and attributes that the contract does not know."""
+    """Builds spans; ``refused`` counts spans and attributes outside the contract."""
 
     resource: Resource
     vocabulary: Vocabulary
     refused: int = 0
 
     def build(self, trace: Trace) -> list[ReadableSpan]:
-        """The root span first, then one span a row, in the order of their starts.
+        """The root span first, then one span per row, in the order of their starts.
 
-        Raises ValueError for a trace without ids. The caller's tracestate goes on to upstreams but into no span: it
-        is free text of somebody else.
+        Raises ValueError for a trace without ids. The caller's tracestate is passed to upstreams but not put into
+        spans, because it is free text.
         """
         rows = [(row, rule) for row in trace.rows if (rule := self._rule(row))]
         end_ns = max([trace.end_ns, trace.start_ns, *(row.end_ns for row, _ in rows)])
@@ -107,11 +107,11 @@ def _span_context(trace_id: str, span_id: str, *, remote: bool) -> SpanContext:
 
 
 def _root_error(trace: Trace) -> str:
-    """A fault that left the pipeline is in its last stage; one before it was dealt with."""
+    """An error that left the pipeline is in the last stage; earlier errors were handled."""
     stages = [row for row in trace.rows if not row.parent]
     return stages[-1].error if stages else ""
 
 
 def _status(error: str) -> Status:
-    """Never with a description: that would be free text."""
+    """Without a description, which would be free text."""
     return Status(StatusCode.ERROR if error else StatusCode.UNSET)

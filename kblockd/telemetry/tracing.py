@@ -1,7 +1,6 @@
-"""The three moments of a trace: ``begin`` with the call, ``admit`` with its principal, ``finish`` after the answer.
+"""The three steps of a trace: ``begin`` with the call, ``admit`` with its principal, ``finish`` after the answer.
 
-With ``telemetry.otlp: null`` the first two are the same: the trace id is for the ledger and for upstreams, whoever
-samples what (OTL-05).
+``telemetry.otlp: null`` does not change the first two: ledger and upstreams get the trace id regardless (OTL-05).
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from kblockd.telemetry.spans import SpanBuilder, instance_resource
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """One for the daemon; stages see only the ``Trace``."""
+    """One per daemon; stages see only the ``Trace``."""
 
     sampling: Sampling
     export: Export
     ids: Ids
 
     def begin(self, metadata: Iterable[tuple[str, str | bytes]] = ()) -> Trace:
-        """A trace under the caller's span, or one of its own; ids are there from the first stage on.
+        """A trace under the caller's span, or a new one, with its ids.
 
-        A compensation, which is an execution of its own, begins with ``outgoing(trace, row).items()`` of the stage
-        that planned it.
+        A compensation, which is an execution of its own, begins with ``outgoing(trace, row).items()`` of the stage that
+        planned it.
         """
         parent = extract(metadata)
         root = self.ids.salt()[:16]
@@ -45,16 +44,16 @@ class Tracing:
         )
 
     def admit(self, trace: Trace, principal: str) -> None:
-        """Once the principal is known: whether its sampled flag counts, and so what upstreams are told."""
+        """Once the principal is known: decides whether its sampled flag counts, and so which flag upstreams get."""
         trace.attributes[AGENT] = principal
         trace.sampled = self.sampling.at_start(trace, principal)
 
     def finish(self, trace: Trace) -> None:
-        """After the answer has gone (or the execution's task has ended). Never waits."""
+        """After the answer was sent or the execution's task has ended. Never waits."""
         self.export.finish(trace)
 
     async def aclose(self, timeout_seconds: float = CLOSE_SECONDS) -> bool:
-        """After the ledger is closed (OTL-01); True when nothing was left behind."""
+        """After the ledger is closed (OTL-01); True when no trace was lost."""
         return await self.export.aclose(timeout_seconds)
 
 
@@ -69,7 +68,7 @@ def open_tracing(
     strict: bool = False,
 ) -> Tracing:
     """From the configuration's ``telemetry`` block. ``configured``: see ``Vocabulary``. ``strict`` is for tests and
-    development. Raises ValueError naming ``telemetry.otlp`` where it is no address."""
+    development. Raises ValueError naming ``telemetry.otlp`` if it is not an address."""
     if otlp is None:
         return Tracing(sampling, NullExport(), ids)
     builder = SpanBuilder(instance_resource(instance, version), Vocabulary(configured))

@@ -1,7 +1,7 @@
 """Plugin API. An entry point of group kblockd.adapters names a module-level AdapterPlugin.
 
-This module and ``kblockd.domain`` are all that a plugin may import of kblockd. Changing a field or a meaning here
-raises ``API_VERSION``; the catalog refuses plugins of any other version.
+A plugin may import only this module and ``kblockd.domain``. Changing a field or its meaning here raises
+``API_VERSION``; the catalog refuses plugins of any other version.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Json = Any
 
 
 class Sent(enum.Enum):
-    """What is known of the call after the exchange; in doubt ``LOST``.
+    """What is known about the call after the exchange; when in doubt, ``LOST``.
 
-    There is no word for "refused". What an answer says about itself proves nothing, so a plugin reports it in ``Facts``
-    and the core compares these with the contract's ``tool.errors`` (kblockd.execution.absence).
+    There is deliberately no "refused": an answer's claim about itself proves nothing. A plugin reports it in ``Facts``,
+    and the core compares those with the contract's ``tool.errors`` (kblockd.execution.absence).
     """
 
     NOT_SENT = "not_sent"  # proved: no byte of the call left the process
@@ -34,59 +34,59 @@ class Sent(enum.Enum):
 class Call:
     """One call of one tool, with everything that the adapter may send."""
 
-    tool: str  # the upstream's own name of the tool, case-sensitive
-    arguments: Mapping[str, Json]  # canonical form parsed again; sent as they are, never completed or reordered
+    tool: str  # the upstream's own name for the tool, case-sensitive
+    arguments: Mapping[str, Json]  # parsed from the canonical form; sent unchanged, never completed or reordered
     effect_key: str  # "" for reads; the same for every attempt of one execution
     effect_key_in: Literal["argument", "meta", "header", "none"]  # where the contract wants the effect key
     effect_key_name: str  # name of that argument, _meta key or header; "" when effect_key_in is none
     deadline: float  # monotonic seconds, for the whole exchange: connecting, handshakes and the answer
-    credential: bytes | None = field(repr=False)  # Authorization header value; never logged, kept or answered
+    credential: bytes | None = field(repr=False)  # Authorization header value; never log, store or return it
     trace: Mapping[str, str]  # traceparent, tracestate: outgoing W3C trace context, never baggage
-    numbers: Numbers = "refuse"  # text: numbers of the answer that no double holds exactly become their literal
+    numbers: Numbers = "refuse"  # "text": a number in the answer that no double holds exactly becomes its literal
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the protocol says of an answer, unjudged. The defaults say nothing, and then the answer proves nothing.
+    """Protocol facts about an answer, without judgement. With the defaults the answer proves nothing.
 
-    Only an error answer that has all of ``answers_request``, ``form`` and ``status`` can be the tool's own.
+    Only an error answer with ``answers_request``, ``form`` and ``status`` all set can be the tool's own.
     """
 
-    answers_request: bool = False  # it belongs to this very request: on its connection, under its JSON-RPC id
+    answers_request: bool = False  # the answer is to this request: on its connection, under its JSON-RPC id
     form: Literal["", "body", "tool_result", "rpc_error"] = ""  # where ``output`` comes from: tool.errors.in
-    status: int | None = None  # of HTTP
+    status: int | None = None  # HTTP status
     media_type: str = ""  # lower case, without parameters
-    rpc_code: int | None = None  # of a JSON-RPC error
-    at_work: bool = False  # it says that the work goes on although it names nothing to ask for: 202, an unclaimed task
+    rpc_code: int | None = None  # JSON-RPC error code
+    at_work: bool = False  # work continues but the answer names no operation to poll: 202, an unclaimed task
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a call. The wrapper scrubs, bounds and checks every field before anybody else sees it."""
+    """The outcome of a call. The wrapper scrubs, bounds and checks every field before anybody else sees it."""
 
-    sent: Sent  # what is known of the call
-    output: Json = None  # the tool's answer as JSON, of an error its body or error object; None without one
-    is_error: bool = False  # the upstream called its own answer an error; proves nothing about the effect
-    operation: str | None = None  # the upstream's identifier of work that goes on; required for ACCEPTED
+    sent: Sent  # what is known about the call
+    output: Json = None  # the tool's answer as JSON; for an error its body or error object; None without one
+    is_error: bool = False  # the upstream marked its answer as an error; proves nothing about the effect
+    operation: str | None = None  # the upstream's identifier for work in progress; required for ACCEPTED
     code: str = ""  # stable upper-case word, for the ledger; detail goes to a payload, at most 2 KiB
-    detail: str = ""  # one sentence for a person: what was seen; cut at 2 KiB
-    raw_sha256: str = ""  # lowercase hex over the body as it came, where output is not the whole of it
+    detail: str = ""  # one sentence for a person describing the answer; cut at 2 KiB
+    raw_sha256: str = ""  # lowercase hex over the raw body, where output is not all of it
     request_ids: Mapping[str, str] = field(default_factory=dict)  # identifiers that the upstream knows, by name (R202)
-    facts: Facts = Facts()  # what the protocol says of the answer
-    unreadable: Unreadable | None = None  # the answer is whole, but this in it cannot be kept; output is None then
+    facts: Facts = Facts()  # protocol facts about the answer
+    unreadable: Unreadable | None = None  # the answer is complete, but this part cannot be stored; output is None then
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    """What a person reviews and pins."""
+    """A tool's definition as a person reviews and pins it."""
 
     name: str  # the tool
     server_version: str  # self-reported by the upstream, or ""; never a security input
-    definition: Json  # the whole definition; the daemon hashes its JCS and compares with the pin
+    definition: Json  # the whole definition; the daemon hashes its JCS and compares it with the pin
 
 
 class AdapterFault(Exception):
-    """Only from ``describe`` (which has no effect): no definition could be read. ``code`` is an upper-case word."""
+    """``describe`` (which has no effect) could not read the definition. ``code`` is an upper-case word."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -95,7 +95,7 @@ class AdapterFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer: its headers with lower-case names, its body decoded."""
+    """A complete answer: headers with lower-case names, body decoded."""
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
@@ -105,11 +105,11 @@ class Reply:
 class Exchange(Protocol):
     """One HTTP exchange over the guarded transport, shared by all HTTP adapters and owned by the daemon.
 
-    ``send`` is one request and its whole answer; ``transport``, an ``httpx2.AsyncBaseTransport``, is for stacks that
-    bring their own client. Both connect through the address guard and only to the origin of the upstream, use the
-    upstream's TLS context, follow no redirect, honour no proxy or netrc, decode and cap all answers together at
-    ``max_response_bytes``, end at ``deadline`` (time-outs of a client are ignored), and add the Authorization header
-    of the identity that is calling to requests that have none (``describe`` has no ``Call``). Their errors are
+    ``send`` makes one request and returns its complete answer; ``transport``, an ``httpx2.AsyncBaseTransport``, is for
+    stacks with their own client. Both connect through the address guard and only to the upstream's origin, use the
+    upstream's TLS context, follow no redirect, ignore proxies and netrc, decode all answers and cap them together at
+    ``max_response_bytes``, end at ``deadline`` (a client's time-outs are ignored), and add the Authorization header of
+    the calling identity to requests that have none (``describe`` has no ``Call``). They raise
     ``httpx2.TransportError``. A connection may have carried an earlier call to the same upstream.
     """
 
@@ -128,18 +128,18 @@ class Exchange(Protocol):
         ...
 
     def mark(self) -> None:
-        """Says that the next request is the one that matters, and that all before it were preliminaries.
+        """Declares that the next request carries the call and that all earlier ones were preliminaries.
 
-        A plugin marks just before that request, and when it gives up before it. An exchange without a mark proves
-        nothing: NOT_SENT is overruled and becomes LOST if an exchange was taken and never marked, if bytes were written
-        after the mark, or if a raw connection was used. A plugin that raises or is too slow counts as not sent only if
-        it asked for the marked request and not a byte was written (UPS-09).
+        A plugin marks just before that request, or when it gives up before making it. An exchange without a mark proves
+        nothing: NOT_SENT is overruled and becomes LOST if an exchange was created and never marked, if bytes were
+        written after the mark, or if a raw connection was used. A plugin that raises or is too slow counts as not sent
+        only if it began the marked request and no byte was written (UPS-09).
         """
         ...
 
     @property
     def tampered(self) -> str:
-        """Why the guard cut the exchange, or empty; the first reason stays.
+        """Why the guard cut the exchange, or empty; the first reason is final.
 
         ADDRESS_REFUSED, ORIGIN_REFUSED, TLS_PIN_MISMATCH, REDIRECT_REFUSED, UPGRADE_REFUSED, RESPONSE_TOO_LARGE,
         CONTENT_ENCODING_REFUSED, CONTENT_ENCODING_BROKEN, UPSTREAM_TIMEOUT, LEASE_ENDED, EXCHANGE_CLOSED.
@@ -153,33 +153,32 @@ class Exchange(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AdapterContext:
-    """What an adapter gets when it is opened; it is valid until the adapter is closed."""
+    """Passed to ``open``; valid until the adapter is closed."""
 
     upstream: str  # the configured name, for messages
     url: str  # the configured URL
     settings: Json  # already validated by plugin.settings_model
-    ssl: Any  # one SSLContext an upstream, made once; None for http
-    # Address guard: resolves, checks, connects to what it checked; (host, port, monotonic deadline) to a plain
-    # ``kblockd.upstream.wire.Wire``.
+    ssl: Any  # one SSLContext per upstream; None for http
+    # Connects through the address guard: (host, port, monotonic deadline) to a plain ``kblockd.upstream.wire.Wire``.
     connect: Callable[[str, int, float], Awaitable[Any]]
     max_response_bytes: int  # decoded bytes of all answers of one exchange
-    # A fresh guarded exchange that ends at a monotonic deadline, at the call's own deadline at the latest. Made in the
-    # task that runs the method (or one of its children) it takes part in this call's proof that nothing was sent.
+    # Creates a guarded exchange that ends at a monotonic deadline, at the latest at the call's own. Created in the task
+    # that runs the method (or one of its children), it takes part in the call's proof that nothing was sent.
     exchange: Callable[[float], Exchange]
 
 
 class Adapter(Protocol):
-    """Methods return and never raise; the wrapper in kblockd.upstream holds deadline, size cap and scrubbing anyway.
+    """Methods should return and not raise; the wrapper enforces deadline, size cap and scrubbing either way.
 
-    `invoke` runs in a task of its own: when its deadline passes, the wrapper answers LOST and keeps the task for a
-    while, so that a late Outcome still reaches the ledger as evidence. Plugins that need threads bring them, and
-    `invoke` must not end before whatever it has started: from its end the core counts until an absence is final. One
-    that has to be cancelled is never known to have ended, and its outcome is held for an operator (UPS-08).
-    Nothing may be sent twice: a lost answer is LOST, not a reason to repeat.
+    ``invoke`` runs in its own task: when the deadline passes, the wrapper returns LOST and keeps the task for a while,
+    so that a late Outcome still reaches the ledger as evidence. Plugins that need threads bring their own, and
+    ``invoke`` must not end before everything it started: the core counts the time to finality from its end. A task that
+    had to be cancelled is never known to have ended, and its outcome is held for an operator (UPS-08).
+    Never send a call twice: a lost answer is LOST, not a reason to repeat.
     """
 
     async def describe(self, tool: str) -> ToolDescription:
-        """The definition as the upstream serves it now, not cached; raises ``AdapterFault``."""
+        """The definition that the upstream serves now, uncached; raises ``AdapterFault``."""
         ...
 
     async def read(self, call: Call) -> Outcome:
@@ -187,15 +186,15 @@ class Adapter(Protocol):
         ...
 
     async def invoke(self, call: Call) -> Outcome:
-        """The one side effect: at most one request that carries the call leaves the process."""
+        """The side effect: at most one request carrying the call leaves the process."""
         ...
 
     async def lookup(self, call: Call) -> Outcome:
-        """Asks a read tool for traces of an earlier call."""
+        """Asks a read tool for traces of an earlier call's effect."""
         ...
 
     async def poll(self, operation: str, call: Call) -> Outcome:
-        """The state of accepted work: ACCEPTED while it goes on, ANSWERED at its end."""
+        """The state of accepted work: ACCEPTED while it continues, ANSWERED when it has ended."""
         ...
 
     async def cancel(self, operation: str, call: Call) -> Outcome:
@@ -203,16 +202,16 @@ class Adapter(Protocol):
         ...
 
     async def close(self) -> None:
-        """Gives back what ``open`` took."""
+        """Releases what ``open`` acquired."""
         ...
 
 
 class AdapterPlugin(Protocol):
-    """One an adapter name."""
+    """One per adapter name."""
 
     api_version: Literal[2]  # the API_VERSION that the plugin was written for
     settings_model: type[Any]  # a frozen pydantic model that forbids unknown keys
 
     def open(self, context: AdapterContext) -> Adapter:
-        """Makes the adapter of one upstream; no I/O yet."""
+        """Creates the adapter of one upstream; no I/O yet."""
         ...

@@ -1,7 +1,7 @@
-"""Which addresses an upstream may have, and a connection to exactly the address that was checked.
+"""Decides which addresses an upstream may have, and connects to exactly the address that was checked.
 
-The name is resolved once a connection, every answer is checked, and the socket goes to a checked literal address:
-a name that answers differently a moment later (DNS rebinding, HTP-10) changes nothing. TLS still sees the name.
+Each connection resolves the name once, checks every answer, and opens the socket to a checked literal address: a name
+that resolves differently a moment later (DNS rebinding, HTP-10) changes nothing. TLS still verifies the name.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
-# The only block from which IANA has ever delegated IPv6 unicast; ::/96, site-local and multicast lie outside of it.
+# The only block from which IANA has ever delegated IPv6 unicast; ::/96, site-local and multicast lie outside it.
 _IPV6_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
-# 6to4, Teredo and NAT64: an IPv4 address stands inside, which may be anybody's private one, so none of them is reached
-# unless it is named. IANA calls 64:ff9b::/96 reachable and leaves the others open.
+# 6to4, Teredo and NAT64 embed an IPv4 address, which may be a private one, so none of them is allowed unless it is
+# named. IANA calls 64:ff9b::/96 reachable and leaves the others open.
 _CARRIERS: Final = ("2002::/16", "2001::/32", "64:ff9b::/96", "64:ff9b:1::/48")
 _LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
 _LOCAL_LENGTHS: Final = (48, 56, 64)
@@ -55,35 +55,35 @@ class AddressRefused(httpx2.ConnectError):
 async def system_resolver(host: str, port: int) -> Sequence[str]:
     """Literal addresses of ``host`` in the resolver's order; raises OSError.
 
-    In a thread of its own: uvloop looks up two names at a time and never gives one up, so that a single name whose
-    servers are silent would keep every other upstream from being reached. The process does not wait for it at its end.
+    In its own thread: uvloop resolves two names at a time and never abandons one, so a single name with silent servers
+    would block every other upstream. A daemon thread, so that the process does not wait for it at exit.
     """
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[list[str]] = loop.create_future()
+    resolved: asyncio.Future[list[str]] = loop.create_future()
 
-    def tell(found: list[str] | Exception) -> None:
-        if answer.done():
+    def deliver(result: list[str] | Exception) -> None:
+        if resolved.done():
             return
-        if isinstance(found, Exception):
-            answer.set_exception(found)
+        if isinstance(result, Exception):
+            resolved.set_exception(result)
         else:
-            answer.set_result(found)
+            resolved.set_result(result)
 
-    def look() -> None:
-        found: list[str] | Exception
+    def resolve() -> None:
+        result: list[str] | Exception
         try:
             entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+            result = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
         except Exception as error:
-            found = error
+            result = error
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(tell, found)
+            loop.call_soon_threadsafe(deliver, result)
 
     try:
-        threading.Thread(target=look, name="kblockd-resolve", daemon=True).start()
+        threading.Thread(target=resolve, name="kblockd-resolve", daemon=True).start()
     except RuntimeError as error:
-        raise OSError(f"no thread to look it up: {error}") from None
-    return await answer
+        raise OSError(f"no thread for the look-up: {error}") from None
+    return await resolved
 
 
 class AddressGuard:
@@ -91,7 +91,7 @@ class AddressGuard:
 
     ``allow`` lists the only networks that may be connected to; empty means global unicast only. An address of a cloud
     platform (metadata, credentials) must be named alone, as ``/32`` or ``/128``: a wide network never lets it through.
-    A name with even one forbidden address is refused whole: mixed answers are how a rebinding looks.
+    A name with even one forbidden address is refused: mixed answers are the sign of a rebinding.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class AddressGuard:
         self._allow = tuple(allow)
         self._resolve = resolve
         self._clock = clock
-        self._literals: dict[str, tuple[str, ...]] = {}  # a literal address is its own answer for ever
-        self._looking: dict[tuple[str, int], asyncio.Task[Sequence[str]]] = {}
+        self._literals: dict[str, tuple[str, ...]] = {}  # a literal address always resolves to itself
+        self._lookups: dict[tuple[str, int], asyncio.Task[Sequence[str]]] = {}
 
     async def check(self, host: str, port: int, deadline: float) -> tuple[str, ...]:
         """The addresses that may be connected to, before ``deadline`` (monotonic seconds).
@@ -130,7 +130,8 @@ class AddressGuard:
         return checked
 
     async def connect(self, host: str, port: int, deadline: float) -> Wire:
-        """A TCP stream to a checked address of ``host``; raises what ``check`` raises, and when nobody listens."""
+        """A TCP stream to a checked address of ``host``; raises as ``check`` does, and ``httpx2.ConnectError`` when
+        nobody listens."""
         addresses = await self.check(host, port, deadline)
         for position, address in enumerate(addresses):
             share = self._remaining(deadline) / (len(addresses) - position)
@@ -139,25 +140,26 @@ class AddressGuard:
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 if position == len(addresses) - 1:
                     raise
-        raise AssertionError("check never answers without an address")
+        raise AssertionError("check never returns without an address")
 
     async def _resolved(self, host: str, port: int) -> Sequence[str]:
-        """One look-up of a name at a time, whoever waits: one that is silent costs one thread, not one a call."""
+        """Waiters for the same name share one look-up: a silent name server costs one thread, not one per call."""
         name = (host, port)
-        if (looking := self._looking.get(name)) is None:
-            looking = self._looking[name] = asyncio.get_running_loop().create_task(self._look(name))
-            looking.add_done_callback(_nobody_waited)
-        return await asyncio.shield(looking)
+        if (lookup := self._lookups.get(name)) is None:
+            lookup = self._lookups[name] = asyncio.get_running_loop().create_task(self._look_up(name))
+            lookup.add_done_callback(_retrieve)
+        return await asyncio.shield(lookup)
 
-    async def _look(self, name: tuple[str, int]) -> Sequence[str]:
+    async def _look_up(self, name: tuple[str, int]) -> Sequence[str]:
         try:
             return await self._resolve(*name)
         finally:
-            del self._looking[name]
+            del self._lookups[name]
 
     def _checked(self, host: str, answer: str) -> Address:
         address = normalised(answer)
-        if (platform := _platform(address)) and not any(_is_alone(address, network) for network in self._allow):
+        alone = any(network.num_addresses == 1 and address in network for network in self._allow)
+        if (platform := _platform(address)) and not alone:
             wanted = f"it belongs to the platform ({platform}) unless allow_addresses of the upstream names it alone"
             raise AddressRefused(f"{host} resolves to {address}: {wanted}")
         if self._allow:
@@ -177,14 +179,14 @@ class AddressGuard:
         return left
 
 
-def _nobody_waited(looking: asyncio.Task[Sequence[str]]) -> None:
-    """What it raised is no news when every waiter has gone."""
-    if not looking.cancelled():
-        looking.exception()
+def _retrieve(lookup: asyncio.Task[Sequence[str]]) -> None:
+    """Retrieves the exception, so that asyncio does not report it once every waiter has gone."""
+    if not lookup.cancelled():
+        lookup.exception()
 
 
 def normalised(answer: str) -> Address:
-    """An IPv4-mapped IPv6 address is the IPv4 address that it stands for."""
+    """Turns an IPv4-mapped IPv6 address into the IPv4 address."""
     address = ipaddress.ip_address(answer)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
@@ -192,10 +194,10 @@ def normalised(answer: str) -> Address:
 
 
 def is_global_unicast(address: Address) -> bool:
-    """Reachable over the Internet and nothing else, by IANA's registries (``special_addresses``).
+    """Whether IANA's registries (``special_addresses``) call the address globally reachable.
 
-    Transition formats that carry an IPv4 address are not, nor are the addresses of cloud platforms, some of which
-    are ordinary public ones.
+    False for transition formats that carry an IPv4 address, and for the addresses of cloud platforms, some of which are
+    ordinary public ones.
     """
     if _platform(address) or address.is_multicast:
         return False

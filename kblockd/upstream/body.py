@@ -1,4 +1,4 @@
-"""A response body, decoded within a bound: a gzip bomb never unfolds beyond what may still be taken."""
+"""Decodes response bodies within a bound: a gzip bomb never expands beyond the remaining limit."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Plain:
     """No content coding."""
 
     def feed(self, data: bytes, limit: int) -> bytes:
-        """At most ``limit`` + 1 bytes: one more shows that the bound is passed."""
+        """At most ``limit`` + 1 bytes: the extra one shows that the limit is exceeded."""
         return data[: limit + 1]
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Nothing to check."""
 
 
 class Gzip:
@@ -33,10 +33,10 @@ class Gzip:
         self._begun = False
 
     def feed(self, data: bytes, limit: int) -> bytes:
-        """Raises ``BodyRefused`` for what is not gzip."""
-        return b"".join(self._unfold(data, limit + 1))
+        """Raises ``BodyRefused`` for data that is not gzip."""
+        return b"".join(self._decompressed(data, limit + 1))
 
-    def _unfold(self, data: bytes, room: int) -> Iterator[bytes]:
+    def _decompressed(self, data: bytes, room: int) -> Iterator[bytes]:
         while data and room > 0:
             self._begun = True
             if self._member.eof:
@@ -50,16 +50,16 @@ class Gzip:
             yield part
 
     def finish(self) -> None:
-        """Raises ``BodyRefused`` when the last member is cut."""
+        """Raises ``BodyRefused`` when the last member is truncated."""
         if self._begun and not self._member.eof:
             raise BodyRefused("CONTENT_ENCODING_BROKEN", "the gzip body ends too early")
 
 
 def decoder(content_encoding: str) -> Plain | Gzip:
-    """By the value of Content-Encoding; we ask for identity, so anything but gzip is refused (``BodyRefused``)."""
+    """The decoder for a Content-Encoding. We request identity and tolerate gzip; raises ``BodyRefused`` for others."""
     coding = content_encoding.strip().lower()
     if coding in ("", "identity"):
         return Plain()
     if coding in ("gzip", "x-gzip"):
         return Gzip()
-    raise BodyRefused("CONTENT_ENCODING_REFUSED", "a content coding that nobody asked for")
+    raise BodyRefused("CONTENT_ENCODING_REFUSED", "a content coding that was not requested")

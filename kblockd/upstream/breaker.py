@@ -1,4 +1,4 @@
-"""A circuit breaker an upstream, asked in preflight only: before anything is consumed, never between marker and call.
+"""One circuit breaker per upstream, consulted only in preflight: before the consumption, never between marker and call.
 
 Source: R203.
 """
@@ -13,7 +13,7 @@ from kblockd.admission import principal
 from kblockd.upstream.adapter import Outcome, Sent
 from kblockd.upstream.model import BreakerLimits
 
-# Faults of our own side say nothing about the upstream.
+# Faults on our own side say nothing about the upstream.
 _OURS: Final = frozenset({"UPSTREAM_BUSY", "CREDENTIAL_UNREADABLE", "CREDENTIAL_INVALID", "LOCAL_RESOURCES"})
 
 
@@ -26,10 +26,9 @@ class _State:
 
 
 class CircuitBreaker:
-    """Opens after ``failures`` transport failures in a row; then one probe each ``open_seconds`` until one succeeds.
+    """Opens after ``failures`` transport failures in a row; then one probe per ``open_seconds`` until one succeeds.
 
-    For each principal by itself: one whose calls an upstream does not answer, because of what they ask for, must not
-    shut it to the others. One that is down is found out by each.
+    Counted per principal: a principal whose requests make an upstream fail must not close it to the others.
     """
 
     def __init__(self, limits: BreakerLimits, clock: Callable[[], float]) -> None:
@@ -39,22 +38,22 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the upstream counts as down for the current principal; asking takes no probe."""
+        """Whether the upstream counts as down for the current principal; reading it uses up no probe."""
         return self._state().open_until is not None
 
     def allow(self) -> bool:
-        """Whether a call may start now. While open, the first to ask after the wait is the probe."""
+        """Whether a call may start now. While open, the first caller after the wait becomes the probe."""
         state = self._state()
         if state.open_until is None:
             return True
         if self._clock() < state.open_until:
             return False
-        # The probe may never report (another check may refuse it), so the next one is due after the same wait.
+        # The probe may never report back (another check may refuse it), so the next one is due after the same wait.
         state.open_until = self._clock() + self._limits.open_seconds
         return True
 
     def observe(self, outcome: Outcome) -> None:
-        """Counts: an answer of any kind closes, a call that was not sent or is lost is a failure."""
+        """Any answer closes the breaker; a call that was not sent or is lost counts as a failure."""
         state = self._state()
         if outcome.sent not in (Sent.NOT_SENT, Sent.LOST):
             state.failures, state.open_until = 0, None

@@ -1,7 +1,7 @@
-"""The adapters that the configuration names, and the upstreams that stand behind them.
+"""Loads the adapters that the configuration names and opens the upstreams that use them.
 
-kblockd never imports a plugin by name: an entry point of group ``kblockd.adapters`` does, one a name, of the API
-version that this daemon speaks. Upstreams are opened in the order of their names and closed in reverse.
+kblockd never imports a plugin by name; it loads the entry points of group ``kblockd.adapters``, exactly one per name
+and of this daemon's API version. Upstreams are opened in the order of their names and closed in reverse.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kblockd.paths import Writers
 from kblockd.upstream.adapter import API_VERSION, Adapter, AdapterContext, AdapterPlugin
 from kblockd.upstream.address_guard import AddressGuard, AddressRefused, Resolver, system_resolver
 from kblockd.upstream.breaker import CircuitBreaker
-from kblockd.upstream.connection import Kept
+from kblockd.upstream.connection import IdleConnections
 from kblockd.upstream.credentials import Credential, CredentialFault
-from kblockd.upstream.exchange import Guard, Origin
+from kblockd.upstream.exchange import Guard, HttpOrigin
 from kblockd.upstream.faults import UpstreamFault
 from kblockd.upstream.model import UpstreamConfig
 from kblockd.upstream.tls import make_context
-from kblockd.upstream.wrapper import GuardedAdapter, Limits, Raised, contained, result
+from kblockd.upstream.wrapper import CallLimits, GuardedAdapter, Raised, contained, result
 
 GROUP: Final = "kblockd.adapters"
 NO_SHARE: Final = sys.maxsize
@@ -47,9 +47,9 @@ class CatalogError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """One configured upstream under both identities: what has an effect speaks as ``write``, all else as ``read``.
+    """One configured upstream under both identities: calls with an effect use ``write``, all others ``read``.
 
-    Reads never carry the credential of writes (R618, R636).
+    Reads never carry the write credential (R618, R636).
     """
 
     name: str
@@ -60,7 +60,7 @@ class Upstream:
     address_guard: AddressGuard
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> HttpOrigin:
         """Part of the action digest; as text ``scheme://host:port``."""
         return self.config.origin
 
@@ -74,16 +74,16 @@ class Upstream:
             raise UpstreamFault("ADDRESS_UNKNOWN", f"upstream {self.name}: {error}") from None
 
     def check_credentials(self) -> None:
-        """Both can be read now; nothing of them is kept (R077). Raises ``UpstreamFault``."""
+        """Reads both and discards the values (R077); raises ``UpstreamFault``."""
         self.write.check_credential()
         self.read.check_credential()
 
     async def preflight(self, deadline: float) -> None:
         """Stage 5, before anything is consumed; raises ``UpstreamFault``.
 
-        CREDENTIAL_UNREADABLE, CREDENTIAL_INVALID: until the file is corrected, or for the moment of a rotation.
-        ADDRESS_REFUSED: until the configuration is corrected. ADDRESS_UNKNOWN (the resolver), BREAKER_OPEN: may pass.
-        The breaker comes last, because while it is open its probe goes to whoever asks.
+        CREDENTIAL_UNREADABLE and CREDENTIAL_INVALID last until the file is corrected, or during a rotation;
+        ADDRESS_REFUSED until the configuration is corrected; ADDRESS_UNKNOWN (the resolver) and BREAKER_OPEN are
+        transient. The breaker comes last, because asking an open breaker may use up its probe.
         """
         self.check_credentials()
         await self.check_address(deadline)
@@ -94,22 +94,22 @@ class Upstream:
 class Upstreams:
     """Name to upstream; read-only."""
 
-    def __init__(self, found: Mapping[str, Upstream]) -> None:
-        self._found = dict(found)
+    def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
+        self._upstreams = dict(upstreams)
 
     def get(self, name: str) -> Upstream | None:
         """None when no upstream of this name is configured."""
-        return self._found.get(name)
+        return self._upstreams.get(name)
 
     def __getitem__(self, name: str) -> Upstream:
-        return self._found[name]
+        return self._upstreams[name]
 
     def check_credentials(self) -> list[str]:
-        """For the start: what cannot be read now, one sentence each. Its calls are refused until it can, since a file
-        may come with the next rotation; the environment of a process does not change any more, so what is wrong with a
-        variable raises ``CatalogError``. Blocks."""
-        found = []
-        for name, upstream in self._found.items():
+        """For the start: one warning per credential file that cannot be read now; calls that need it are refused until
+        it can, since the next rotation may bring it. A process's environment never changes, so a bad variable raises
+        ``CatalogError``. Blocks."""
+        warnings = []
+        for name, upstream in self._upstreams.items():
             refs = upstream.config.credentials
             for key, ref, identity in (("write", refs.write, upstream.write), ("read", refs.read, upstream.read)):
                 try:
@@ -118,14 +118,14 @@ class Upstreams:
                     message = f"upstream {name}: credentials.{key}: {fault}"
                     if ref.startswith("env:"):
                         raise CatalogError(f"{message}; set it in the daemon's environment and start again") from None
-                    found.append(f"{message}; nothing is sent to this upstream until it is mended")
-        return found
+                    warnings.append(f"{message}; nothing is sent to this upstream until it is fixed")
+        return warnings
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._upstreams)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._upstreams)
 
 
 def load_plugins(
@@ -134,26 +134,26 @@ def load_plugins(
     *,
     used: Collection[str] | None = None,
 ) -> dict[str, AdapterPlugin]:
-    """One plugin a name; raises ``CatalogError`` for none, several, another API version or a loose settings model.
+    """One plugin per name; raises ``CatalogError`` for none, several, another API version or a lax settings model.
 
-    Those that are not ``used`` (None: all are) must be installed, but their code is not loaded.
+    A plugin that is not ``used`` (None: all are) must be installed, but its code is not loaded.
     """
     installed = list(entry_points())
     loaded: dict[str, AdapterPlugin] = {}
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise CatalogError(f"adapters: {name!r} stands twice")
-        found = [point for point in installed if point.name == name]
-        if len(found) != 1:
+            raise CatalogError(f"adapters: {name!r} is listed twice")
+        matching = [point for point in installed if point.name == name]
+        if len(matching) != 1:
             known = ", ".join(sorted({point.name for point in installed})) or "none"
             raise CatalogError(
-                f"adapters: {name!r} must be exactly one entry point of group {GROUP}, found {len(found)}; "
+                f"adapters: {name!r} must be exactly one entry point of group {GROUP}, found {len(matching)}; "
                 f"installed: {known}"
             )
         seen.add(name)
         if used is None or name in used:
-            loaded[name] = _load(found[0])
+            loaded[name] = _load(matching[0])
     return loaded
 
 
@@ -172,20 +172,20 @@ async def open_upstreams(
 ) -> AsyncIterator[Upstreams]:
     """Opens every configured upstream and closes them in reverse; raises ``CatalogError``.
 
-    ``share``: calls that one principal may have under way at one upstream. ``writers``: who alone may write files of
-    credentials, see ``Credential``. ``elapsed`` counts while the machine sleeps, too: by it a connection is too old to
-    carry another request.
+    ``share``: calls that one principal may have in flight at one upstream. ``writers``: the only users who may write
+    credential files, see ``Credential``. ``elapsed`` also counts while the machine sleeps; it decides when an idle
+    connection is too old to reuse.
     """
-    limits = Limits(max_response_bytes, late_seconds=late_seconds)
+    limits = CallLimits(max_response_bytes, late_seconds=late_seconds)
+    common = _Common(limits, share, resolve, writers, clock, elapsed)
     async with AsyncExitStack() as stack:
-        found: dict[str, Upstream] = {}
+        upstreams: dict[str, Upstream] = {}
         for name in sorted(configs):
-            kept = Kept(elapsed)
-            upstream, adapter, guard = _open(name, configs[name], plugins, limits, share, resolve, writers, clock, kept)
+            upstream, adapter, guard = _open(name, configs[name], plugins, common)
             stack.callback(guard.close)
             stack.push_async_callback(_close, upstream, adapter)
-            found[name] = upstream
-        yield Upstreams(found)
+            upstreams[name] = upstream
+        yield Upstreams(upstreams)
 
 
 def _load(point: importlib.metadata.EntryPoint) -> AdapterPlugin:
@@ -209,55 +209,65 @@ def _load(point: importlib.metadata.EntryPoint) -> AdapterPlugin:
     return checked
 
 
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """Settings that all upstreams share; see ``open_upstreams``."""
+
+    limits: CallLimits
+    share: int
+    resolve: Resolver
+    writers: Writers | None
+    clock: Callable[[], float]
+    elapsed: Callable[[], float]
+
+
 def _open(
-    name: str,
-    config: UpstreamConfig,
-    plugins: Mapping[str, AdapterPlugin],
-    limits: Limits,
-    share: int,
-    resolve: Resolver,
-    writers: Writers | None,
-    clock: Callable[[], float],
-    kept: Kept,
+    name: str, config: UpstreamConfig, plugins: Mapping[str, AdapterPlugin], common: _Common
 ) -> tuple[Upstream, Adapter, Guard]:
     plugin = plugins.get(config.adapter)
     if plugin is None:
         raise CatalogError(f"upstream {name}: adapter {config.adapter!r} is not among the configured adapters")
-    address_guard = AddressGuard(config.allow_addresses, resolve=resolve, clock=clock)
+    address_guard = AddressGuard(config.allow_addresses, resolve=common.resolve, clock=common.clock)
     guard = Guard(
         origin=config.origin,
         connect=address_guard.connect,
         ssl=_tls(name, config),
-        max_response_bytes=limits.max_output_bytes,
+        max_response_bytes=common.limits.max_output_bytes,
         pins=frozenset(config.tls.spki_sha256),
-        clock=clock,
-        kept=kept,
+        clock=common.clock,
+        idle=IdleConnections(common.elapsed),
     )
     adapter = _open_adapter(name, config, plugin, guard)
-    breaker = CircuitBreaker(config.breaker, clock)
-    slots = Slots(config.maximum_concurrent_calls, min(config.maximum_concurrent_calls, share))
+    return _upstream(name, config, adapter, address_guard, common), adapter, guard
+
+
+def _upstream(
+    name: str, config: UpstreamConfig, adapter: Adapter, address_guard: AddressGuard, common: _Common
+) -> Upstream:
+    breaker = CircuitBreaker(config.breaker, common.clock)
+    slots = Slots(config.maximum_concurrent_calls, min(config.maximum_concurrent_calls, common.share))
 
     def identity(ref: str, other: str) -> GuardedAdapter:
         return GuardedAdapter(
             adapter,
-            credential=Credential(ref, writers),
-            other=Credential(other, writers),
+            credential=Credential(ref, common.writers),
+            other=Credential(other, common.writers),
             slots=slots,
-            limits=limits,
+            limits=common.limits,
             observe=breaker.observe,
-            clock=clock,
+            clock=common.clock,
         )
 
     refs = config.credentials
     write, read = identity(refs.write, refs.read), identity(refs.read, refs.write)
-    return Upstream(name, config, write, read, breaker, address_guard), adapter, guard
+    return Upstream(name, config, write, read, breaker, address_guard)
 
 
 def _open_adapter(name: str, config: UpstreamConfig, plugin: AdapterPlugin, guard: Guard) -> Adapter:
     try:
         settings = plugin.settings_model.model_validate(dict(config.settings))
     except pydantic.ValidationError as error:
-        faults = "; ".join(f"settings.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        faults = "; ".join(f"settings.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise CatalogError(f"upstream {name}: {faults}") from None
     context = AdapterContext(
         upstream=name,
@@ -285,13 +295,13 @@ def _tls(name: str, config: UpstreamConfig) -> ssl.SSLContext | None:
 
 
 async def _close(upstream: Upstream, adapter: Adapter) -> None:
-    """A plugin that cannot close keeps nobody else open."""
+    """A plugin that cannot close does not keep the others open."""
     await upstream.write.close()
     await upstream.read.close()
     closing = asyncio.create_task(contained(adapter.close))
     await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
     if not closing.done():
-        closing.cancel()  # which it may ignore: nobody waits for it
+        closing.cancel()  # it may ignore that; nobody waits for it
         _log.error("the adapter of upstream %s did not close within %s s", upstream.name, _CLOSE_SECONDS)
     elif isinstance(raised := result(closing), Raised):
         _log.error("the adapter of upstream %s did not close: %s", upstream.name, raised.what)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 over one wire, one request at a time, and the connections that wait for the next call.
+"""HTTP/1.1 over one wire, one request at a time, and the pool of idle connections.
 
-A connection is kept only after a complete exchange of messages with nothing left over: an answer that nobody asked for
-must not be read as the answer to the next request. Nothing is ever repeated on another connection.
+A connection is reused only after a complete exchange with no bytes left over: an unsolicited answer must never be read
+as the answer to the next request. Nothing is ever repeated on another connection.
 """
 
 from __future__ import annotations
@@ -17,26 +17,25 @@ import httpx2
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.wire import Wire
 
-# Well below what servers wait before they close an idle connection (2 s and more): a request that crosses such a close
-# is lost, and nobody may repeat it.
-KEPT_SECONDS: Final = 1.0
-KEPT_MOST: Final = 128
+# Well below the idle time-out of servers (2 s and more): a request that crosses a server's close is lost, and nobody
+# may repeat it.
+IDLE_SECONDS: Final = 1.0
+MAX_IDLE: Final = 128
 _HEAD_BYTES: Final = 100 * 1024
-# Of a byte each they take a hundred times as long as in one piece.
-_EVENTS_A_TURN: Final = 32
+_EVENTS_PER_TURN: Final = 32  # one-byte chunks take a hundred times as long as one large chunk
 _LENGTHS: Final = (b"content-length", b"transfer-encoding")
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Connection:
-    """A wire and where its conversation stands."""
+    """A wire and the state of its HTTP conversation."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
-        self._clear = True  # where the last answer ends
-        self._events = 0  # of the answer that is read, chunks as well as heads
+        self._framed = True  # the last answer's length was unambiguous, so the connection may be reused
+        self._events = 0  # heads and chunks of the current answer
 
     async def ask(
         self, meter: Meter, method: str, target: bytes, headers: Headers, content: bytes
@@ -53,17 +52,17 @@ class Connection:
             meter.cut("UPSTREAM_TIMEOUT")
             raise
         except httpx2.WriteError:
-            pass  # a server may refuse before it has read everything: its answer may be here
+            pass  # a server may answer and close before it has read the whole request
         while True:
             event = await self._next(meter)
             if isinstance(event, h11.Response):
-                self._clear = _ends_clearly(method, event)
+                self._framed = _framed(method, event)
                 return event
             if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
                 return event  # the caller refuses it
 
     async def body(self, meter: Meter) -> AsyncIterator[bytes]:
-        """The answer's body as it comes, without its framing."""
+        """The answer's body as it arrives, without its framing."""
         while True:
             event = await self._next(meter)
             if isinstance(event, h11.Data):
@@ -72,20 +71,20 @@ class Connection:
                 return
 
     def reusable(self) -> bool:
-        """Both sides have said all, and nothing was said beyond, as far as is known: ``quiet`` looks again."""
+        """Both messages are complete and nothing more has been read; ``quiet`` also asks the kernel."""
         done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
-        return done and self._clear and self._http.trailing_data == (b"", False) and self._wire.open()
+        return done and self._framed and self._http.trailing_data == (b"", False) and self._wire.open()
 
     def renew(self) -> None:
-        """Ready for the next request."""
+        """Prepares for the next request."""
         self._http.start_next_cycle()
 
     def quiet(self) -> bool:
-        """Nothing has come since it was kept."""
+        """Whether nothing has arrived while it was idle."""
         return self._wire.quiet()
 
     def quench(self) -> None:
-        """Nothing of what was asked leaves any more; an answer to what has arrived can still come."""
+        """Keeps unsent request bytes from leaving; an answer to bytes that have arrived can still come."""
         self._wire.quench()
 
     def close(self) -> None:
@@ -101,9 +100,9 @@ class Connection:
             raise httpx2.LocalProtocolError(str(error)) from None
 
     async def _next(self, meter: Meter) -> h11.Event:
-        """Between so many of them, such as the smallest of chunks, the loop has its turn."""
+        """Yields to the loop every ``_EVENTS_PER_TURN`` events: an answer may come in tiny chunks."""
         self._events += 1
-        if self._events % _EVENTS_A_TURN == 0:
+        if self._events % _EVENTS_PER_TURN == 0:
             await asyncio.sleep(0)
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
@@ -126,59 +125,59 @@ class Connection:
         return data
 
 
-class Kept:
-    """The connections of one upstream that are between two calls, the youngest first.
+class IdleConnections:
+    """The idle connections of one upstream, the most recent first.
 
-    ``clock`` goes on while the machine sleeps: the server has not slept, and its farewell may have met nobody.
+    ``clock`` also counts while the machine sleeps: the server was awake and may have closed the connection meanwhile.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._waiting: list[tuple[float, Connection]] = []
+        self._idle: list[tuple[float, Connection]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self) -> Connection | None:
-        """One that can carry a request now, or None."""
-        while self._waiting:
-            until, connection = self._waiting.pop()
+        """A connection that can carry a request now, or None."""
+        while self._idle:
+            until, connection = self._idle.pop()
             if until > self._clock() and connection.quiet():
                 return connection
             connection.close()
         return None
 
     def keep(self, connection: Connection) -> None:
-        """For the next call, for a while; closed if it cannot carry one."""
-        if not connection.reusable() or len(self._waiting) >= KEPT_MOST:
+        """Keeps it for ``IDLE_SECONDS``, or closes it if it cannot be reused."""
+        if not connection.reusable() or len(self._idle) >= MAX_IDLE:
             connection.close()
             return
         connection.renew()
-        self._waiting.append((self._clock() + KEPT_SECONDS, connection))
+        self._idle.append((self._clock() + IDLE_SECONDS, connection))
         self._watch()
 
     def close(self) -> None:
-        """Closes them all."""
+        """Closes all idle connections."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for _, connection in self._waiting:
+        for _, connection in self._idle:
             connection.close()
-        self._waiting.clear()
+        self._idle.clear()
 
     def _watch(self) -> None:
-        if self._timer is None and self._waiting:
-            self._timer = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._expire)
+        if self._timer is None and self._idle:
+            self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._expire)
 
     def _expire(self) -> None:
         now, self._timer = self._clock(), None
-        for until, connection in self._waiting:
+        for until, connection in self._idle:
             if until <= now:
                 connection.close()
-        self._waiting = [one for one in self._waiting if one[0] > now]
+        self._idle = [(until, connection) for until, connection in self._idle if until > now]
         self._watch()
 
 
-def _ends_clearly(method: str, head: h11.Response) -> bool:
-    """Not one that announces a body where none belongs, or two lengths: what comes late would be the next answer."""
+def _framed(method: str, head: h11.Response) -> bool:
+    """False for two lengths, or a length where no body belongs: late bytes would be read as the next answer."""
     announced = {name for name, value in head.headers if name in _LENGTHS and value != b"0"}
     bodiless = method.upper() == "HEAD" or head.status_code in (204, 304)
     return len(announced) <= (0 if bodiless else 1)

@@ -1,7 +1,7 @@
-"""Authorization values, read just before use and dropped after it; never in a repr, a log, an error or the ledger.
+"""Authorization values, read just before use and dropped afterwards; never in a repr, a log, an error or the ledger.
 
-A file is trusted only when nobody but its owner can read it, its owner is root or the daemon's user, and nobody else
-may write a folder above it. Source: R624, R631, R632, R640; case LOC-02.
+A file is trusted only if nobody but its owner can read it, the owner is root or the daemon's user, and nobody else may
+write a folder above it. Source: R624, R631, R632, R640; case LOC-02.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from kblockd.paths import Unsafe, Writers, open_path
 from kblockd.upstream.faults import UpstreamFault
 
 _MAX_BYTES: Final = 8192
-# Shorter ones cannot be told apart from ordinary words, and so not be scrubbed from what comes back.
+# A shorter value could be an ordinary word, which cannot be scrubbed from answers.
 _MIN_BYTES: Final = 8
 _VALUE: Final = re.compile(rb"[\x21-\x7e]+(?: [\x21-\x7e]+)*")
 
 
 class CredentialFault(UpstreamFault):
-    """The credential cannot be used. ``code`` is CREDENTIAL_UNREADABLE or CREDENTIAL_INVALID; no value inside."""
+    """The credential cannot be used. ``code`` is CREDENTIAL_UNREADABLE or CREDENTIAL_INVALID; never holds the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A reference, ``none``, ``file:PATH`` or ``env:NAME``; the value is never kept.
+    """A reference, ``none``, ``file:PATH`` or ``env:NAME``; the value is never stored.
 
-    ``writers``: who alone may own the file and write the folders above it, None: root and this process's user.
+    ``writers``: the only users who may own the file and write the folders above it; None: root and this process's user.
     """
 
     ref: str
     writers: Writers | None = None
 
     def read(self, environment: Mapping[str, str] = os.environ) -> bytes | None:
-        """The Authorization value now, or None; raises ``CredentialFault``."""
+        """The current Authorization value, or None; raises ``CredentialFault``."""
         kind, _, where = self.ref.partition(":")
         if kind == "none":
             return None
@@ -46,7 +46,7 @@ class Credential:
         elif where in environment:
             value = os.fsencode(environment[where])
         else:
-            raise CredentialFault("CREDENTIAL_UNREADABLE", f"the environment has no {where}")
+            raise CredentialFault("CREDENTIAL_UNREADABLE", f"the environment variable {where} is not set")
         return _checked(self.ref, value)
 
 

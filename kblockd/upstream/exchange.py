@@ -1,8 +1,8 @@
-"""The guarded HTTP exchange under every HTTP adapter: HTTP/1.1 to one origin, and nothing that was not asked for.
+"""The guarded HTTP exchange under every HTTP adapter: HTTP/1.1 to one origin, with no implicit behaviour.
 
-No redirect is followed, no proxy or netrc of the environment is honoured, no request is repeated, the decoded bytes of
-all answers together are bounded, and everything ends at one deadline. The adapter sees plain httpx2 errors; why the
-guard cut the exchange stands in ``tampered``. Source: R176 to R201, mcp.md section 2.
+It follows no redirect, ignores proxies and netrc, repeats no request, bounds the decoded bytes of all answers together,
+and ends at one deadline. The adapter sees plain httpx2 errors; ``tampered`` says why the guard cut the exchange.
+Source: R176 to R201, mcp.md section 2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import httpx2
 from kblockd.upstream.adapter import Reply
 from kblockd.upstream.address_guard import AddressRefused
 from kblockd.upstream.body import BodyRefused, Gzip, Plain, decoder
-from kblockd.upstream.connection import Connection, Headers, Kept
+from kblockd.upstream.connection import Connection, Headers, IdleConnections
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import Scope, current
 from kblockd.upstream.tls import PinMismatch, check_pin
@@ -38,7 +38,7 @@ _OF_CODING: Final = (b"content-encoding", b"content-length")
 
 
 class ExchangeCut(httpx2.TransportError):
-    """The guard ended the exchange; ``code`` is what ``Exchange.tampered`` says."""
+    """The guard ended the exchange; ``code`` is the value of ``Exchange.tampered``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -46,15 +46,15 @@ class ExchangeCut(httpx2.TransportError):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Scheme, host and port: where the requests of an upstream go, and part of the action digest."""
+class HttpOrigin:
+    """Scheme, host and port that an upstream's requests go to; part of the action digest."""
 
     scheme: str
     host: str
     port: int
 
     @classmethod
-    def of(cls, url: httpx2.URL | str) -> Origin:
+    def of(cls, url: httpx2.URL | str) -> HttpOrigin:
         """Raises ValueError for anything but http and https with a host."""
         parsed = httpx2.URL(url)
         if parsed.scheme not in ("http", "https") or not parsed.host:
@@ -68,18 +68,18 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What all exchanges of one upstream share."""
+    """Shared by all exchanges of one upstream."""
 
-    origin: Origin
+    origin: HttpOrigin
     connect: Connect
     ssl: SSLContext | None
     max_response_bytes: int
     pins: Collection[str] = ()
     clock: Callable[[], float] = time.monotonic
-    kept: Kept = field(default_factory=Kept)
+    idle: IdleConnections = field(default_factory=IdleConnections)
 
     def exchange(self, deadline: float) -> GuardedExchange:
-        """A fresh exchange that ends at ``deadline`` (monotonic seconds), and with its call at the latest."""
+        """A new exchange that ends at ``deadline`` (monotonic seconds), at the latest with its call."""
         scope = current() or Scope(self.clock() + _LONGEST_SECONDS)
         ends = min(deadline, scope.deadline)
         read_limit = self.max_response_bytes * _FRAMING_FACTOR + _OVERHEAD_BYTES
@@ -88,23 +88,23 @@ class Guard:
         return GuardedExchange(self, meter, scope.credential)
 
     async def raw_connection(self, host: str, port: int, deadline: float) -> Wire:
-        """A guarded connection without HTTP; a call that uses one can no longer prove that nothing was sent."""
+        """A guarded connection without HTTP; a call that uses it can no longer prove that nothing was sent."""
         scope = current()
         if scope is not None:
             scope.raw_connections += 1
         return await self.connect(host, port, deadline)
 
     async def connection(self, meter: Meter) -> Connection:
-        """One that was kept, or a new one within the exchange's deadline; raises ``ConnectError``, ``ConnectTimeout``.
+        """An idle connection, or a new one within the exchange's deadline.
 
-        The reason stays in the meter.
+        Raises ``ConnectError`` or ``ConnectTimeout``, and records the reason in the meter.
         """
         meter.may_connect()
-        return self.kept.take() or Connection(await self._connected(meter))
+        return self.idle.take() or Connection(await self._connected(meter))
 
     def close(self) -> None:
-        """Closes the connections that wait for another call."""
-        self.kept.close()
+        """Closes the idle connections."""
+        self.idle.close()
 
     async def _connected(self, meter: Meter) -> Wire:
         try:
@@ -131,7 +131,7 @@ class Guard:
 class GuardedExchange:
     """One exchange; implements ``kblockd.upstream.adapter.Exchange``.
 
-    ``transport`` is for stacks that speak httpx2, ``send`` for a request that needs nothing of that.
+    ``transport`` is for stacks built on httpx2, ``send`` for single requests.
     """
 
     def __init__(self, guard: Guard, meter: Meter, authorization: bytes | None) -> None:
@@ -145,7 +145,7 @@ class GuardedExchange:
         return self._meter.since_mark()
 
     def mark(self) -> None:
-        """The next request is the one that matters."""
+        """See ``Exchange.mark``."""
         self._meter.mark()
 
     @property
@@ -154,11 +154,11 @@ class GuardedExchange:
         return self._meter.code
 
     async def send(self, method: str, target: bytes, headers: Headers, content: bytes) -> Reply:
-        """One request to the origin and its whole answer; raises ``ExchangeCut``, ``httpx2.TransportError``."""
+        """One request to the origin and its complete answer; raises ``ExchangeCut``, ``httpx2.TransportError``."""
         length = [(b"Content-Length", str(len(content)).encode())] if content or method not in _BODILESS else []
         answer = await self._requests.begin(method, target, [*headers, *length], content)
         try:
-            body = bytearray()  # a list of small parts would take many times their bytes
+            body = bytearray()  # a list of small parts would take many times the memory
             async for part in answer.pieces():
                 body += part
         finally:
@@ -166,7 +166,7 @@ class GuardedExchange:
         return Reply(answer.status, answer.headers, bytes(body))
 
     async def close(self) -> None:
-        """Ends every request that is under way and forgets the credential (R632)."""
+        """Ends all requests in flight and forgets the credential (R632)."""
         self._requests.close()
 
 
@@ -184,21 +184,22 @@ class _Requests:
         self._closed = False
         meter.on_seal = self.quench
 
-    async def begin(self, method: str, target: bytes, headers: Headers, content: bytes) -> Answer:
-        """Until the head of the answer is here; the caller releases it. Raises as ``GuardedExchange.send``."""
-        if not target.startswith(b"/"):  # an absolute one would name another origin to servers that forward
-            raise self.cut("ORIGIN_REFUSED", "the target of a request is a path")
+    async def begin(self, method: str, target: bytes, headers: Headers, content: bytes) -> Response:
+        """Returns once the answer's head has arrived; the caller releases it. Raises as ``GuardedExchange.send``."""
+        if not target.startswith(b"/"):  # a forwarding server would take an absolute target for another origin
+            raise self.cut("ORIGIN_REFUSED", "the target of a request must be a path")
         self._meter.ask()
         connection = await self._connection()
         try:
             head = await connection.ask(self._meter, method, target, self._outgoing(headers), content)
-            return Answer(self, connection, head, self._checked(head))
+            return Response(self, connection, head, self._checked(head))
         except BaseException:
             self.end(connection)
             raise
 
     async def _connection(self) -> Connection:
-        """In a slot of its own; the exchange may be closed while either is waited for, and then nothing is sent."""
+        """Takes a slot. The exchange may be closed while this waits for the slot or the connection; then nothing is
+        sent."""
         await self._slots.acquire()
         try:
             self._check_open()
@@ -219,34 +220,34 @@ class _Requests:
             raise self.cut("EXCHANGE_CLOSED", "the exchange was closed before the request could leave")
 
     def body(self, connection: Connection) -> AsyncIterator[bytes]:
-        """The body's bytes as they come."""
+        """The body's bytes as they arrive."""
         return connection.body(self._meter)
 
     def take(self, coding: Plain | Gzip, data: bytes) -> bytes:
-        """Decodes one piece against what may still come."""
+        """Decodes one piece within the remaining limit."""
         try:
             part = coding.feed(data, self._left)
         except BodyRefused as refused:
             raise self.cut(refused.code, str(refused)) from None
         self._left -= len(part)
         if self._left < 0:
-            raise self.cut("RESPONSE_TOO_LARGE", "the answers are larger than the limit")
+            raise self.cut("RESPONSE_TOO_LARGE", "the answers exceed the size limit")
         return part
 
     def cut(self, code: str, message: str) -> ExchangeCut:
-        """The first reason stays."""
+        """The exception for a cut; the meter keeps the first code."""
         self._meter.cut(code)
         return ExchangeCut(code, message)
 
     def end(self, connection: Connection) -> None:
-        """The connection is kept for the next call or closed, by what was said on it."""
+        """Returns the connection to the pool, which closes it if it cannot be reused."""
         if connection in self._busy:
             self._busy.discard(connection)
             self._slots.release()
-            self._guard.kept.keep(connection)
+            self._guard.idle.keep(connection)
 
     def close(self) -> None:
-        """Closes what is busy, and lets nobody wait for a slot any longer."""
+        """Closes the busy connections and frees their slots, so that waiters see the exchange closed."""
         self._authorization = None
         self._closed = True
         for connection in self._busy:
@@ -255,34 +256,34 @@ class _Requests:
         self._busy.clear()
 
     def quench(self) -> None:
-        """Nothing that was begun leaves any more."""
+        """Keeps unsent bytes of all requests in flight from leaving."""
         for connection in self._busy:
             connection.quench()
 
     def check_origin(self, url: httpx2.URL) -> None:
         """Raises ``ExchangeCut`` for a request that goes elsewhere."""
         try:
-            same = Origin.of(url) == self._guard.origin
+            same = HttpOrigin.of(url) == self._guard.origin
         except ValueError:
             same = False
         if not same:
             raise self.cut("ORIGIN_REFUSED", "the adapter asked for another origin than the upstream's")
 
     def _outgoing(self, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """Whatever the adapter calls the server, the origin is asked."""
-        found = [(b"Host", self._host)]
-        found += [(name, value) for name, value in headers if name.lower() not in (b"host", b"accept-encoding")]
-        if self._authorization is not None and all(name.lower() != b"authorization" for name, _ in found):
-            found.append((b"Authorization", self._authorization))
-        found.append((b"Accept-Encoding", b"identity"))
-        return found
+        """The adapter's headers with our Host and Accept-Encoding, and Authorization where it set none."""
+        outgoing = [(b"Host", self._host)]
+        outgoing += [(name, value) for name, value in headers if name.lower() not in (b"host", b"accept-encoding")]
+        if self._authorization is not None and all(name.lower() != b"authorization" for name, _ in outgoing):
+            outgoing.append((b"Authorization", self._authorization))
+        outgoing.append((b"Accept-Encoding", b"identity"))
+        return outgoing
 
     def _checked(self, head: h11.Response | h11.InformationalResponse) -> Plain | Gzip:
-        """How the body is coded; refuses what is no final answer of this origin."""
+        """The body's decoder; raises ``ExchangeCut`` for anything but a final answer."""
         if 300 <= head.status_code < 400:
             raise self.cut("REDIRECT_REFUSED", f"status {head.status_code}: redirects are not followed")
         if head.status_code < 200:
-            raise self.cut("UPGRADE_REFUSED", f"status {head.status_code}: no other protocol")
+            raise self.cut("UPGRADE_REFUSED", f"status {head.status_code}: protocol upgrades are not accepted")
         codings = [value for name, value in head.headers if name == b"content-encoding"]
         try:
             return decoder(b", ".join(codings).decode("latin-1"))
@@ -290,8 +291,8 @@ class _Requests:
             raise self.cut(refused.code, str(refused)) from None
 
 
-class Answer:
-    """The answer to one request: its head is here, its body comes as it is read."""
+class Response:
+    """The answer to one request: the head has arrived, the body arrives as it is read."""
 
     def __init__(
         self,
@@ -320,12 +321,12 @@ class Answer:
             raise self._requests.cut(refused.code, str(refused)) from None
 
     def release(self) -> None:
-        """The answer is read, or nobody reads it any more."""
+        """Gives the connection back; the answer has been read or is abandoned."""
         self._requests.end(self._connection)
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """The exchange as httpx2 knows transports, for stacks that bring their own client."""
+    """The exchange as an httpx2 transport, for stacks with their own client."""
 
     def __init__(self, requests: _Requests) -> None:
         self._requests = requests
@@ -338,19 +339,19 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             answer.status,
             headers=answer.headers,
-            stream=_Stream(answer),
+            stream=_ResponseStream(answer),
             extensions={"http_version": b"HTTP/1.1", "reason_phrase": answer.reason},
         )
 
     async def aclose(self) -> None:
-        """Closes all connections, also those that are busy."""
+        """Closes all connections, including busy ones."""
         self._requests.close()
 
 
-class _Stream(httpx2.AsyncByteStream):
-    """Decoded pieces as they come."""
+class _ResponseStream(httpx2.AsyncByteStream):
+    """Decoded pieces as they arrive."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Response) -> None:
         self._answer = answer
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -361,8 +362,8 @@ class _Stream(httpx2.AsyncByteStream):
         self._answer.release()
 
 
-def _host(origin: Origin) -> bytes:
-    """The Host header: without the scheme's own port."""
+def _host(origin: HttpOrigin) -> bytes:
+    """The Host header, without the scheme's default port."""
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
     usual = 443 if origin.scheme == "https" else 80
     return (host if origin.port == usual else f"{host}:{origin.port}").encode("ascii")

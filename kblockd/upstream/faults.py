@@ -1,26 +1,26 @@
-"""What keeps an upstream from being used, found before anything is consumed."""
+"""Preflight faults: an upstream cannot be used, and nothing has been consumed yet."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-_PASSING: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {"UPSTREAM_TIMEOUT", "UPSTREAM_BUSY", "CONNECT_FAILED", "CONNECTION_LOST", "TRANSPORT_FAILED", "LOCAL_RESOURCES"}
     | {"BREAKER_OPEN", "ADDRESS_UNKNOWN", "NO_ANSWER", "ANSWER_NOT_JSON", "CONTENT_ENCODING_BROKEN"}
     | {"EXCHANGE_CLOSED", "PROTOCOL_REFUSED", "PROTOCOL_FAULT"}  # the latter two: a server that is starting
-    | {"CREDENTIAL_UNREADABLE"}  # a file that is being rotated is missing for a moment
+    | {"CREDENTIAL_UNREADABLE"}  # during a rotation the file may be missing for a moment
 )
-# Too early, too many, or the server's own trouble; of JSON-RPC: internal error, cut off, timed out, half a message.
-_PASSING_ANSWER: Final = re.compile(r"HTTP_(?:408|425|429|5\d\d)|RPC_ERROR_(?:32603|32000|32001|32700)")
+# Too early, rate-limited, server errors; JSON-RPC: internal error, connection closed, timed out, truncated message.
+_TRANSIENT_ANSWER: Final = re.compile(r"HTTP_(?:408|425|429|5\d\d)|RPC_ERROR_(?:32603|32000|32001|32700)")
 
 
-def passing(code: str) -> bool:
-    """Whether the identical question may be answered another time, by the code of an outcome or of a fault.
+def transient(code: str) -> bool:
+    """Whether repeating the identical request may succeed, by the code of an outcome or a fault.
 
-    What the upstream or the configuration refuses stays refused, and so does every code that is not known here.
+    False for refusals by the upstream or the configuration, and for every unknown code.
     """
-    return code in _PASSING or _PASSING_ANSWER.fullmatch(code) is not None
+    return code in _TRANSIENT or _TRANSIENT_ANSWER.fullmatch(code) is not None
 
 
 class UpstreamFault(Exception):

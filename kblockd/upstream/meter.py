@@ -1,7 +1,7 @@
-"""What one exchange puts on the wire: counted, ended at the deadline, and stopped when told.
+"""Counts the bytes that one exchange writes, ends it at its deadline, and stops it on demand.
 
-A byte counts before it is handed to the kernel, so that zero is proof and anything else is a guess on the safe side.
-TLS handshakes do not count: they carry no request.
+A byte counts before it is handed to the kernel, so zero is proof that nothing was sent and any other count may be too
+high, never too low. TLS handshakes do not count: they carry no request.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import Callable
 import httpx2
 
 Permit = Callable[[bool], bool]
-"""Asked before each write, with whether the request that matters has begun: what follows it fetches the answer."""
+"""Asked before each write; the argument says whether the marked request has begun, after which writes only fetch its
+answer."""
 
 
 class Meter:
     """The counters and bounds that all connections of one exchange share.
 
-    Requests may be written until ``deadline`` and answers read until ``read_until`` (monotonic seconds): an answer
-    that comes a little late is evidence, a request that leaves late is not allowed.
+    Requests may be written until ``deadline`` and answers read until ``read_until`` (monotonic seconds): a slightly
+    late answer is evidence, a late request is not allowed.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Meter:
         self.read_until = read_until
         self.written = 0
         self.marked: int | None = None
-        self.asked = False  # the marked request was begun, even if no connection came about
+        self.asked = False  # the marked request was begun, even if no connection was made
         self.code = ""
         self.on_seal: Callable[[], None] = lambda: None
         self._sealed = False
@@ -49,8 +50,8 @@ class Meter:
         return self.marked is not None and self.written > self.marked
 
     def mark(self) -> None:
-        """The next request is the one that matters. Once that has begun it stays the one: a later mark proves nothing
-        of what has left (UPS-09)."""
+        """The next request carries the call. Ignored once that request has begun: a later mark proves nothing about
+        bytes that have left (UPS-09)."""
         if not self.begun:
             self.marked, self.asked = self.written, False
 
@@ -59,15 +60,15 @@ class Meter:
         self.asked = self.marked is not None
 
     def since_mark(self) -> int:
-        """Bytes since the last mark, or all."""
+        """Bytes written since the last mark, or all."""
         return self.written - (self.marked or 0)
 
     def cut(self, code: str) -> None:
-        """Remembers why the exchange was cut; the first reason stays."""
+        """Records why the exchange was cut; the first reason is final."""
         self.code = self.code or code
 
     def seal(self) -> None:
-        """From here on nothing leaves, so that ``written`` is final; neither what the kernel still holds."""
+        """Nothing leaves from now on, not even bytes that the kernel still buffers, so ``written`` is final."""
         self._sealed = True
         self.on_seal()
 
@@ -80,14 +81,14 @@ class Meter:
         return left
 
     def may_write(self, size: int) -> float:
-        """Counts ``size`` bytes and answers the seconds left; raises ``WriteTimeout`` and counts nothing."""
+        """Counts ``size`` bytes and returns the seconds left, or raises ``WriteTimeout`` and counts nothing."""
         left = self.deadline - self._clock()
         if self._sealed or left <= 0:
             self.cut("UPSTREAM_TIMEOUT")
             raise httpx2.WriteTimeout("the deadline has passed")
         if not self._permit(self.begun):
             self.cut("LEASE_ENDED")
-            raise httpx2.WriteTimeout("the lease or the deadline of the action has ended, or it is done already")
+            raise httpx2.WriteTimeout("the action's lease or deadline has ended, or it has already been done")
         self.written += size
         return left
 
@@ -100,8 +101,8 @@ class Meter:
         return left
 
     def took(self, size: int) -> None:
-        """Bounds what is read raw, headers and framing included; raises ``ReadError``."""
+        """Counts raw bytes read, headers and framing included; raises ``ReadError`` above the limit."""
         self._read += size
         if self._read > self._read_limit:
             self.cut("RESPONSE_TOO_LARGE")
-            raise httpx2.ReadError(f"more than {self._read_limit} bytes came back")
+            raise httpx2.ReadError(f"the answer exceeds {self._read_limit} bytes")

@@ -1,8 +1,8 @@
-"""What a plugin answered, made safe to keep: types checked, credential scrubbed, every field bounded.
+"""Makes a plugin's answer safe to store: checks types, scrubs the credential, bounds every field.
 
-Whatever is wrong with an answer after the request may have left is no proof that nothing happened: an outcome that
-cannot be understood becomes LOST, one whose output cannot be stored keeps its class (C26, CAN-05, CAN-07). For a read
-it is the other way round: an answer that cannot be kept is evidence of nothing, so the read has failed (``evidence``).
+A defect in an answer does not prove that nothing happened: an outcome that cannot be understood becomes LOST, and one
+whose output cannot be stored keeps its class (C26, CAN-05, CAN-07). A read is the opposite: an answer that cannot be
+stored is evidence of nothing, so the read has failed (``evidence``).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _AT_WORK: Final = Facts(at_work=True)
 
 
 def failed(scope: Scope, code: str, detail: str) -> Outcome:
-    """For a plugin that raised or was too slow: NOT_SENT where the exchanges of the call prove it, else LOST.
+    """For a plugin that raised or was too slow: NOT_SENT if the call's exchanges prove it, else LOST.
 
-    Seals the call first, so that it stays true.
+    Seals the call first, so that the proof stays true.
     """
     scope.seal()
     if scope.proves_not_sent():
@@ -45,49 +45,49 @@ def failed(scope: Scope, code: str, detail: str) -> Outcome:
 
 
 def lost(code: str, detail: str, facts: Facts = _NOTHING) -> Outcome:
-    """Nothing is proved, whatever the exchanges say: there was an answer, or there may have been one."""
+    """LOST whatever the exchanges prove: there was an answer, or there may have been one."""
     return Outcome(Sent.LOST, code=code, detail=bounded(f"{detail}; the upstream may have acted"), facts=facts)
 
 
 def classified(answer: object, scope: Scope, scrubber: Scrubber) -> Outcome:
-    """What the answer says of the call, every field but ``output`` fit to be kept; never raises for any answer."""
-    if type(answer) is not Outcome or not isinstance(answer.sent, Sent):  # what derives from it is the core's own
-        return failed(scope, "PLUGIN_ANSWER_INVALID", f"the plugin answered a {type(answer).__name__}")
+    """The answer with every field but ``output`` safe to store; never raises for any answer."""
+    if type(answer) is not Outcome or not isinstance(answer.sent, Sent):  # subclasses are reserved for the core
+        return failed(scope, "PLUGIN_ANSWER_INVALID", f"the plugin returned a {type(answer).__name__}")
     try:
         outcome = _clean(answer, scrubber)
     except Exception as error:  # a field of a wrong type
-        return failed(scope, "PLUGIN_ANSWER_INVALID", f"a field of the outcome is wrong: {type(error).__name__}")
+        return failed(scope, "PLUGIN_ANSWER_INVALID", f"a field of the outcome is invalid: {type(error).__name__}")
     if outcome.sent is Sent.NOT_SENT and scope.contradicts_not_sent():
-        return lost("PLUGIN_CONTRADICTED", "the plugin says not sent, but its exchanges do not prove it")
+        return lost("PLUGIN_CONTRADICTED", "the plugin reported not sent, but its exchanges do not prove it")
     if outcome.sent is Sent.ACCEPTED and not outcome.operation:
-        return lost("OPERATION_MISSING", "accepted without an operation to ask for", _AT_WORK)
+        return lost("OPERATION_MISSING", "accepted without an operation to poll", _AT_WORK)
     if outcome.sent is Sent.ACCEPTED and outcome.operation != answer.operation:
         return lost("OPERATION_UNUSABLE", "the operation is not a short printable identifier", _AT_WORK)
     return outcome
 
 
 def storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Outcome:
-    """With an output that can be kept, or with none and the reason; linear in the output, and pure."""
-    if outcome.unreadable is not None:  # found by the plugin, whose code says what it means for the call
+    """The outcome with a storable output, or without output and with the reason; pure, linear in the output."""
+    if outcome.unreadable is not None:  # reported by the plugin, whose code says what it means for the call
         return replace(outcome, output=None, code=outcome.code or "RESULT_NOT_STORABLE")
     if fault := first_fault(outcome.output):
         return _without_output(outcome, "RESULT_NOT_STORABLE", _unreadable(fault, scrubber))
     try:
         output = scrubber.value(outcome.output)
         size = len(canonical.canonical(output))
-    except canonical.NotCanonical:  # nothing that first_fault lets through; if it ever is, it is not kept either
+    except canonical.NotCanonical:  # unreachable as long as first_fault is complete; refused if it ever happens
         return _without_output(outcome, "RESULT_NOT_STORABLE", Unreadable(Fault.NOT_JSON))
     if size > max_output_bytes:
-        sizes = f"{size} bytes of output, at most {max_output_bytes}"
+        sizes = f"{size} bytes of output exceed the limit of {max_output_bytes}"
         return _without_output(outcome, "RESPONSE_TOO_LARGE", Unreadable(Fault.SIZE), sizes)
     return replace(outcome, output=output)
 
 
 def evidence(outcome: Outcome) -> Outcome:
-    """A read, a look-up or a poll as the stages may rely on it: an answer that cannot be kept is LOST.
+    """For reads, look-ups and polls: an answer that cannot be stored becomes LOST.
 
-    Only here, so that no stage can hand null to a policy in its place (UPS-10, UPS-11, UPS-18). An error answer stays
-    one: nobody reads its body.
+    Done only here, so that no stage can hand null to a policy in its place (UPS-10, UPS-11, UPS-18). An error answer
+    stays an error: nobody reads its body.
     """
     if outcome.unreadable is None or outcome.is_error or outcome.sent is not Sent.ANSWERED:
         return outcome
@@ -126,7 +126,7 @@ def _clean(answer: Outcome, scrubber: Scrubber) -> Outcome:
 
 
 def _facts(given: Facts) -> Facts:
-    """As they are, or none of them where one is wrong: facts that are not understood prove nothing."""
+    """The facts unchanged, or the defaults if any is invalid: facts that are not understood prove nothing."""
     status, rpc_code = given.status, given.rpc_code
     sound = (
         type(given.answers_request) is bool
@@ -148,26 +148,26 @@ def _identifier(text: str, scrubber: Scrubber) -> str:
     return identifier(scrubber.text(text))
 
 
-def _unreadable(found: Unreadable, scrubber: Scrubber) -> Unreadable:
-    """Raises ``TypeError``, ``ValueError`` or ``AttributeError`` for what is none."""
-    return Unreadable(Fault(found.fault), scrubber.text(found.place))
+def _unreadable(given: Unreadable, scrubber: Scrubber) -> Unreadable:
+    """Raises ``TypeError``, ``ValueError`` or ``AttributeError`` for a malformed one."""
+    return Unreadable(Fault(given.fault), scrubber.text(given.place))
 
 
-def _without_output(outcome: Outcome, code: str, found: Unreadable, why: str = "") -> Outcome:
-    """The class stays; the digest still says what came."""
-    kept = f"{outcome.code}: {outcome.detail}" if outcome.code else outcome.detail
+def _without_output(outcome: Outcome, code: str, unreadable: Unreadable, why: str = "") -> Outcome:
+    """Keeps the class; the digest still identifies the output."""
+    original = f"{outcome.code}: {outcome.detail}" if outcome.code else outcome.detail
     return replace(
         outcome,
         output=None,
         code=code,
-        detail=bounded("; ".join(filter(None, (why or str(found), kept)))),
-        unreadable=found,
+        detail=bounded("; ".join(filter(None, (why or str(unreadable), original)))),
+        unreadable=unreadable,
         raw_sha256=outcome.raw_sha256 or _raw_digest(outcome.output),
     )
 
 
 def _raw_digest(output: Json) -> str:
-    """Over a lenient JSON text: evidence of what came, not a canonical digest."""
+    """Over a lenient JSON text: evidence of the output, not a canonical digest."""
     try:
         text = json.dumps(output, sort_keys=True, default=repr)
     except (ValueError, TypeError, RecursionError):

@@ -1,7 +1,7 @@
-"""Reviewed definitions: what a tool says about itself now must hash to what a person has pinned (R179, MCP-13).
+"""Reviewed definitions: a tool's current definition must have the digest that a person pinned (R179, MCP-13).
 
-Absent: UNPINNED_TOOL; different: TOOL_CHANGED. The digest is over the canonical form of the whole definition, so keys
-in another order are the same and a changed description is not.
+No pin: UNPINNED_TOOL; another digest: TOOL_CHANGED. The digest covers the canonical form of the whole definition, so
+the order of keys does not matter and a changed description does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _YAML_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "fal
 
 
 class Describes(Protocol):
-    """The part of a guarded adapter that pinning needs."""
+    """The method of a guarded adapter that pinning needs."""
 
     async def describe(self, tool: str, deadline: float) -> ToolDescription:
         """Raises ``AdapterFault``."""
@@ -44,25 +44,25 @@ def refusal(pins: Mapping[str, ToolPin], description: ToolDescription) -> Reason
 async def describe_all(
     adapter: Describes, tools: Sequence[str], deadline: float
 ) -> dict[str, ToolDescription | AdapterFault]:
-    """The definitions as served now, one after the other; a tool that cannot be described has its fault instead."""
-    found: dict[str, ToolDescription | AdapterFault] = {}
+    """The current definitions, fetched one after the other, or the fault of a tool that cannot be described."""
+    described: dict[str, ToolDescription | AdapterFault] = {}
     for tool in tools:
         try:
-            found[tool] = await adapter.describe(tool, deadline)
+            described[tool] = await adapter.describe(tool, deadline)
         except AdapterFault as fault:
-            found[tool] = fault
-    return found
+            described[tool] = fault
+    return described
 
 
-def tools_block(found: Mapping[str, ToolDescription | AdapterFault]) -> str:
-    """The YAML block to review and paste; what could not be described is a comment, so that pasting stays safe."""
+def tools_block(described: Mapping[str, ToolDescription | AdapterFault]) -> str:
+    """The YAML block to review and paste; a tool without a definition is a comment, so that pasting stays safe."""
     lines = ["tools:"]
-    for tool, answer in found.items():
-        if isinstance(answer, AdapterFault):
-            reason = " ".join(str(answer).split())
-            lines.append(f"  # {_key(tool)}: not described, {answer.code}: {reason}")
+    for tool, description in described.items():
+        if isinstance(description, AdapterFault):
+            reason = " ".join(str(description).split())
+            lines.append(f"  # {_key(tool)}: not described, {description.code}: {reason}")
         else:
-            lines.append(f'  {_key(tool)}: {{definition_sha256: "{definition_sha256(answer)}"}}')
+            lines.append(f'  {_key(tool)}: {{definition_sha256: "{definition_sha256(description)}"}}')
     return "\n".join(lines) + "\n"
 
 

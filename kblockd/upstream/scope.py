@@ -1,7 +1,7 @@
-"""The call that is running: whose exchanges count as its proof, when it ends, and as whom it speaks.
+"""The running call: the exchanges that prove what it sent, its deadline and its credential.
 
-The scope travels in a context variable, because the plugin stands between the wrapper, which knows the call, and the
-guard, which makes its exchanges. An exchange that is made outside a scope proves nothing.
+The scope travels in a context variable, because the plugin sits between the wrapper, which knows the call, and the
+guard, which creates its exchanges. An exchange created outside a scope proves nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kblockd.upstream.meter import Meter, Permit
 
 
 def always(begun: bool) -> bool:
-    """The permit of what needs none."""
+    """The permit of a call that needs none."""
     return True
 
 
@@ -25,7 +25,7 @@ _CURRENT: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("kblockd
 @dataclass(slots=True)
 class Scope:
     """``deadline`` in monotonic seconds; answers are read for ``late_seconds`` longer. Nothing is written once
-    ``permit`` says no: whoever calls has lost the authority to (LSE-01)."""
+    ``permit`` returns False: the caller has lost its authority (LSE-01)."""
 
     deadline: float
     late_seconds: float = 0.0
@@ -36,50 +36,50 @@ class Scope:
     permit: Permit = always
 
     def add(self, meter: Meter) -> None:
-        """A further exchange of this call."""
+        """Adds an exchange of this call."""
         self.meters.append(meter)
         if self.sealed:
             meter.seal()
 
     def seal(self) -> None:
-        """Nothing more leaves through any exchange of this call, also not through one that is made later."""
+        """Nothing more leaves through any exchange of this call, including exchanges created later."""
         self.sealed = True
         for meter in self.meters:
             meter.seal()
 
     def forget_credential(self) -> None:
-        """After the call nothing here holds the secret (R632)."""
+        """Drops the secret after the call (R632)."""
         self.credential = None
 
     def proves_not_sent(self) -> bool:
-        """Whether the exchanges alone prove it, whatever the plugin says or fails to say.
+        """Whether the exchanges alone prove that nothing was sent, whatever the plugin reports.
 
-        Only for a sealed call which asked for the request that it had marked, through a guarded exchange, wrote no
-        byte to any exchange, and took no other way out. An exchange that was taken and not used proves nothing: the
-        plugin may have acted over a socket of its own (UPS-09).
+        True only for a sealed call that began its marked request through a guarded exchange, wrote no byte to any
+        exchange, and used no raw connection. An exchange that was created and not used proves nothing: the plugin may
+        have acted over a socket of its own (UPS-09).
         """
         asked = any(meter.asked for meter in self.meters)
         untouched = all(meter.written == 0 for meter in self.meters)
         return self.sealed and asked and untouched and not self.raw_connections
 
     def contradicts_not_sent(self) -> bool:
-        """Whether a plugin's own word NOT_SENT cannot be believed.
+        """Whether the exchanges contradict a plugin's NOT_SENT.
 
-        It can where the plugin took no way out at all (it refused the call before any I/O), or marked every exchange
-        and wrote nothing after the mark. Without a mark nobody knows which of the bytes were the call's (UPS-09).
+        They do not if the plugin did no I/O at all (it refused the call), or marked every exchange and wrote nothing
+        after the mark. Without a mark nobody knows which bytes belonged to the call (UPS-09).
         """
         unmarked = any(meter.marked is None or meter.begun for meter in self.meters)
         return unmarked or self.raw_connections > 0
 
 
 def current() -> Scope | None:
-    """The scope of the running task, if a wrapper started it."""
+    """The scope of the running task, or None outside a guarded call."""
     return _CURRENT.get()
 
 
 @contextmanager
 def entered(scope: Scope) -> Iterator[None]:
-    """Tasks that start inside run under ``scope``."""
+    """Tasks created inside the block run under ``scope``."""
     token = _CURRENT.set(scope)
     try:
         yield

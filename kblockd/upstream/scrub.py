@@ -1,4 +1,4 @@
-"""Takes an injected credential out of whatever an upstream sends back (R478, R601, interfaces.md section 6)."""
+"""Removes the injected credential from everything that an upstream sends back (R478, R601, interfaces.md section 6)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from urllib.parse import quote, quote_plus
 Json = Any
 
 REMOVED: Final = "[credential removed]"
-# A shorter part would hit ordinary words; the whole value is always longer (see credentials.py).
+# A shorter part would match ordinary words; the whole value is always longer (see credentials.py).
 _MIN_CHARACTERS: Final = 6
 _ALIKE: Final = (("\u0130", "i"), ("\u0131", "i"), ("\u017f", "s"), ("\u00b5", "\u03bc"))
 _NUMERIC: Final = re.compile(r"[0-9.e+-]+")
 
 
 class Scrubber:
-    """Replaces credentials in every form in which an upstream may echo it.
+    """Replaces credentials in every form in which an upstream may echo them.
 
-    Forms: the full Authorization value, its token, what the token decodes to (Basic's user, password and both),
+    Forms: the full Authorization value, its token, and the token's decoded text (for Basic: user, password and both),
     each also base64, percent-encoded in both styles and JSON-escaped.
     """
 
     def __init__(self, *credentials: bytes | None) -> None:
-        found = {form for credential in credentials if credential for form in _forms(credential.decode("latin-1"))}
-        self._folded = tuple({_folded(form) for form in found})
+        unique = {form for credential in credentials if credential for form in _forms(credential.decode("latin-1"))}
+        self._folded = tuple({_folded(form) for form in unique})
         self._in_numbers = any(_NUMERIC.fullmatch(form) for form in self._folded)
 
     def text(self, text: str) -> str:
@@ -76,12 +76,12 @@ def _spans(folded: str, form: str) -> Iterator[tuple[int, int]]:
 def _digits(number: int | float) -> str:
     try:
         return str(number)
-    except ValueError:  # beyond the interpreter's limit of digits; refused later as not storable
+    except ValueError:  # more digits than the interpreter converts; refused later as not storable
         return ""
 
 
 def _forms(value: str) -> set[str]:
-    found: set[str] = set()
+    forms: set[str] = set()
     for part in _parts(value):
         if len(part) < _MIN_CHARACTERS:
             continue
@@ -95,12 +95,12 @@ def _forms(value: str) -> set[str]:
             json.dumps(part)[1:-1],
             json.dumps(part)[1:-1].replace("/", "\\/"),
         )
-        found.update((part, *encoded))
-    return found
+        forms.update((part, *encoded))
+    return forms
 
 
 def _parts(value: str) -> Iterator[str]:
-    """The value, its words, and what each word decodes to, with a password apart."""
+    """The value, its words, each word's decoded text, and the password in that."""
     yield value
     words = value.split(" ")
     for word in words[1:] if len(words) > 1 else words:
@@ -112,7 +112,7 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _decoded(word: str) -> Iterator[str]:
-    """Readable text that ``word``, or a dotted part of it (a JWT), is the base64 of."""
+    """Printable text that ``word``, or a dotted part of it (a JWT), encodes in base64."""
     for piece in {word, *word.split(".")}:
         padded = piece.rstrip("=") + "=" * (-len(piece.rstrip("=")) % 4)
         try:

@@ -1,4 +1,4 @@
-"""TLS towards an upstream: one context, made once (making one blocks for about 21 ms), and pins of public keys."""
+"""TLS to an upstream: one context per upstream (creating one blocks for about 21 ms), and public key pins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 
 class PinMismatch(httpx2.ConnectError):
-    """The peer's certificate is valid, but its public key is none of ``spki_sha256``."""
+    """The peer's certificate is valid, but its public key is not in ``spki_sha256``."""
 
     code = "TLS_PIN_MISMATCH"
 
@@ -20,8 +20,8 @@ class PinMismatch(httpx2.ConnectError):
 def make_context(ca_file: str | None = None) -> ssl.SSLContext:
     """Verifies chain and name, TLS 1.2 or newer; ``ca_file`` (PEM) replaces the system's authorities.
 
-    Made by hand, because ``ssl.create_default_context`` writes session keys to the file in SSLKEYLOGFILE.
-    Raises OSError or ``ssl.SSLError`` when ``ca_file`` cannot be read.
+    Not ``ssl.create_default_context``, which writes session keys to the file in SSLKEYLOGFILE. Raises OSError or
+    ``ssl.SSLError`` when ``ca_file`` cannot be read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -33,11 +33,11 @@ def make_context(ca_file: str | None = None) -> ssl.SSLContext:
 
 
 def check_pin(certificate: bytes | None, pins: Collection[str]) -> None:
-    """Raises ``PinMismatch`` unless the peer's key is pinned; without pins everything that verified passes."""
+    """Raises ``PinMismatch`` unless the peer's key is pinned; without pins any verified certificate passes."""
     if not pins:
         return
     if certificate is None or spki_sha256(certificate) not in pins:
-        raise PinMismatch("the public key of the upstream is none of tls.spki_sha256")
+        raise PinMismatch("the upstream's public key is not in tls.spki_sha256")
 
 
 def spki_sha256(certificate: bytes) -> str:

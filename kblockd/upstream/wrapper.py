@@ -1,8 +1,8 @@
-"""A plugin's adapter behind guarantees that hold whatever the plugin does.
+"""Guards a plugin's adapter with guarantees that hold whatever the plugin does.
 
 Nothing raises, everything ends at its deadline, no credential comes back, every answer can be stored. ``invoke`` and
-``cancel`` outlive their deadline for a bounded grace: what they still answer is handed to ``on_late`` as evidence, and
-a plugin that catches the cancellation which ends the grace may answer once more (RPC-09).
+``cancel`` outlive their deadline for a bounded grace: a late answer goes to ``on_late`` as evidence, and a plugin that
+catches the cancellation at the end of the grace may still answer (RPC-09).
 Source: design.md section 6; R179, R181, R182, R183, R186, R196 to R201, R631, R632.
 """
 
@@ -28,41 +28,41 @@ from kblockd.upstream.scrub import Scrubber
 OnLate = Callable[[Outcome], None]
 OnEnd = Callable[[bool], None]
 OnOutlive = Callable[[], OnEnd]
-"""Asked when an answer is given before the effect's task has ended. What it returns is told, once that has ended,
-whether it ended by itself; one that had to be cancelled may have left a thread behind that still acts (UPS-08)."""
+"""Called when an answer is given before the effect's task has ended. Its result is called once the task has ended, with
+whether it ended by itself; a cancelled task may have left a thread behind that still acts (UPS-08)."""
 Action = Callable[[Call], Awaitable[Outcome]]
 _NO_CREDENTIAL: Final = Credential("none")
 
 _log: Final = logging.getLogger(__name__)
 
 
-def _nobody(outcome: Outcome) -> None:
-    """For outcomes that nobody asked for."""
+def _ignore(outcome: Outcome) -> None:
+    """Default observer and ``on_late``."""
 
 
 def _fit() -> str:
-    """For calls that nothing but their deadline holds up."""
+    """Default ``unfit``: the call is always fit."""
     return ""
 
 
-def _unheeded() -> OnEnd:
-    """For effects whose end nobody asked for."""
+def _ignore_end() -> OnEnd:
+    """Default ``on_outlive``."""
     return lambda by_itself: None
 
 
 @dataclass(frozen=True, slots=True)
 class NotBegun(Outcome):
-    """The wrapper's own NOT_SENT: no credential, no free slot, no time or no longer fit, so no code of the plugin ran
-    and the reason may pass (UPS-16). By its type, because a plugin may answer any code, after it has acted as well."""
+    """The wrapper's own NOT_SENT: no credential, slot or time, or no longer fit. No plugin code ran, and the reason may
+    be transient (UPS-16). A type of its own, because a plugin may answer any code, even after it has acted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallLimits:
     """Bounds of one upstream: seconds and bytes.
 
     ``late_seconds`` is how long an effect may still answer after its deadline, ``linger_seconds`` how much later it is
-    cancelled (its exchanges end with ``late_seconds``, so that an adapter over them ends by itself), ``cancel_seconds``
-    how long a cancelled one may take to end.
+    cancelled (its exchanges end with ``late_seconds``, so an adapter built on them ends by itself), ``cancel_seconds``
+    how long a cancelled effect may take to end.
     """
 
     max_output_bytes: int
@@ -72,9 +72,9 @@ class Limits:
 
 
 class GuardedAdapter:
-    """One identity (write or read) towards one upstream. ``slots`` is shared by the identities of an upstream.
+    """One identity (write or read) of one upstream. Both identities share ``slots``.
 
-    ``other`` is the other identity's credential: never sent, but an upstream knows it and could echo it here.
+    ``other`` is the other identity's credential: never sent here, but the upstream knows it and could echo it.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class GuardedAdapter:
         credential: Credential,
         other: Credential = _NO_CREDENTIAL,
         slots: asyncio.Semaphore | Slots,
-        limits: Limits,
-        observe: Callable[[Outcome], None] = _nobody,
+        limits: CallLimits,
+        observe: Callable[[Outcome], None] = _ignore,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._adapter = adapter
@@ -98,7 +98,7 @@ class GuardedAdapter:
         self._running: set[asyncio.Task[object]] = set()
 
     async def describe(self, tool: str, deadline: float) -> ToolDescription:
-        """The definition as served now; raises ``AdapterFault`` and nothing else, at ``deadline`` at the latest."""
+        """The current definition; raises only ``AdapterFault``, at the latest at ``deadline``."""
         try:
             credential = self._credential.read()
         except CredentialFault as fault:
@@ -107,7 +107,7 @@ class GuardedAdapter:
         task = await self._start(run, lambda: self._adapter.describe(tool))
         try:
             if task is None or not await self._ended(task, run):
-                raise AdapterFault("UPSTREAM_TIMEOUT", f"no definition of {tool} came before the deadline")
+                raise AdapterFault("UPSTREAM_TIMEOUT", f"no definition of {tool} arrived before the deadline")
         finally:
             _abandon(task)
         answer = result(task)
@@ -115,7 +115,7 @@ class GuardedAdapter:
         return await offload(size, _described, tool, answer, run.scrubber)
 
     async def read(self, call: Call) -> Outcome:
-        """Never raises. An answer that cannot be kept is LOST, with ``unreadable``."""
+        """Never raises. An answer that cannot be stored is LOST, with ``unreadable``."""
         return evidence(await self._call(call, self._adapter.read, None))
 
     async def lookup(self, call: Call) -> Outcome:
@@ -123,34 +123,35 @@ class GuardedAdapter:
         return evidence(await self._call(call, self._adapter.lookup, None))
 
     async def poll(self, operation: str, call: Call) -> Outcome:
-        """As ``read``: an end that cannot be read has not been reached."""
+        """As ``read``: an end that cannot be read does not count as reached."""
         return evidence(await self._call(call, lambda given: self._adapter.poll(operation, given), None))
 
     async def cancel(self, operation: str, call: Call, on_late: OnLate | None = None) -> Outcome:
         """Never raises."""
-        return await self._call(call, lambda given: self._adapter.cancel(operation, given), on_late or _nobody)
+        return await self._call(call, lambda given: self._adapter.cancel(operation, given), on_late or _ignore)
 
     async def invoke(
         self,
         call: Call,
         on_late: OnLate | None = None,
         permit: Permit = always,
-        on_outlive: OnOutlive = _unheeded,
+        on_outlive: OnOutlive = _ignore_end,
         unfit: Callable[[], str] = _fit,
     ) -> Outcome:
-        """The one effect. Never raises; ``on_late`` gets an outcome that came after LOST was answered, at most once.
+        """The side effect. Never raises; ``on_late`` gets at most one outcome that arrives after LOST was returned.
 
-        ``permit`` is asked before each write: a lease or a deadline that ended on the way sends nothing (LSE-01).
-        ``unfit`` is asked once, behind the wait for a slot and right before the plugin: a code, and it is not asked.
+        ``permit`` is asked before each write, so that nothing is sent once the lease or deadline has ended (LSE-01).
+        ``unfit`` is asked once, after the wait for a slot and right before the plugin; if it returns a code, the plugin
+        is not called.
         """
-        return await self._call(call, self._adapter.invoke, on_late or _nobody, permit, on_outlive, unfit)
+        return await self._call(call, self._adapter.invoke, on_late or _ignore, permit, on_outlive, unfit)
 
     def check_credential(self) -> None:
-        """Preflight: the credential can be read now; nothing of it is kept. Raises ``CredentialFault``."""
+        """Preflight: reads the credential and discards it. Raises ``CredentialFault``."""
         self._credential.read()
 
     async def close(self) -> None:
-        """Cancels what still runs and waits ``cancel_seconds`` for it; late answers are still handed over."""
+        """Cancels running tasks and waits ``cancel_seconds`` for them; late answers are still delivered."""
         for task in self._running:
             task.cancel()
         if self._running:
@@ -159,7 +160,7 @@ class GuardedAdapter:
     def _scrubber(self, credential: bytes | None) -> Scrubber:
         try:
             return Scrubber(credential, self._other.read())
-        except CredentialFault:  # not ours to send; what cannot be read cannot be recognised either
+        except CredentialFault:  # not ours to send, and a value that cannot be read cannot be recognised
             return Scrubber(credential)
 
     async def _call(
@@ -168,12 +169,12 @@ class GuardedAdapter:
         action: Action,
         on_late: OnLate | None,
         permit: Permit = always,
-        on_outlive: OnOutlive = _unheeded,
+        on_outlive: OnOutlive = _ignore_end,
         unfit: Callable[[], str] = _fit,
     ) -> Outcome:
-        """NOT_SENT here needs no look at exchanges: the plugin is not asked at all."""
+        """NOT_SENT here needs no proof by exchanges: the plugin is never called."""
         if call.deadline <= self._clock():
-            return NotBegun(Sent.NOT_SENT, code="UPSTREAM_TIMEOUT", detail="the deadline had passed; nothing ran")
+            return NotBegun(Sent.NOT_SENT, code="UPSTREAM_TIMEOUT", detail="the deadline had passed; nothing was run")
         try:
             credential = self._credential.read()
         except CredentialFault as fault:
@@ -182,7 +183,7 @@ class GuardedAdapter:
         scope = Scope(call.deadline, late, credential, permit=permit)
         run = _Run(scope, self._scrubber(credential), on_late, on_outlive, unfit)
         outcome = await self._run(replace(call, credential=credential), run, action)
-        if not isinstance(outcome, NotBegun):  # that says nothing about the upstream
+        if not isinstance(outcome, NotBegun):  # which says nothing about the upstream
             self._observe(outcome)
         return outcome
 
@@ -191,11 +192,12 @@ class GuardedAdapter:
         if task is None and (code := run.unfit()):
             return NotBegun(Sent.NOT_SENT, code=code)
         if task is None:
-            return NotBegun(Sent.NOT_SENT, code="UPSTREAM_BUSY", detail="no free slot before the deadline; nothing ran")
+            detail = "no free slot before the deadline; nothing was run"
+            return NotBegun(Sent.NOT_SENT, code="UPSTREAM_BUSY", detail=detail)
         try:
             if await self._ended(task, run):
                 return await self._judged(task, run)
-        except asyncio.CancelledError:  # the waiter goes, the effect does not
+        except asyncio.CancelledError:  # only the waiter is cancelled, not the effect
             self._outlive(task, run)
             raise
         outcome = failed(run.scope, "UPSTREAM_TIMEOUT", "no valid answer before the deadline")
@@ -203,7 +205,7 @@ class GuardedAdapter:
         return outcome
 
     async def _start(self, run: _Run, action: Callable[[], Awaitable[object]]) -> asyncio.Task[object] | None:
-        """A task that holds a slot until it really ends; None when no slot came free in time, or ``unfit``."""
+        """A task that holds a slot until it really ends; None if no slot became free in time, or ``unfit``."""
         left = run.scope.deadline - self._clock()
         if left <= 0:
             return None
@@ -235,31 +237,31 @@ class GuardedAdapter:
         return await ended(task, max(0.0, run.scope.deadline - self._clock()))
 
     async def _judged(self, task: asyncio.Task[object], run: _Run) -> Outcome:
-        """A long output is made fit to be kept beside the loop (UPS-17)."""
+        """Cleans a long output in a thread, to keep the loop responsive (UPS-17)."""
         outcome = _classified(task, run)
         size = size_of(outcome.output)
         return await offload(size, storable, outcome, run.scrubber, self._limits.max_output_bytes)
 
     def _outlive(self, task: asyncio.Task[object], run: _Run) -> None:
-        """Lets an effect run on for its grace, a read not at all."""
+        """Lets an effect run on for its grace period; cancels a read at once."""
         run.scope.seal()
         if run.on_late is None:
             _abandon(task)
             return
         on_end = run.on_outlive()
         task.add_done_callback(lambda ended: self._deliver(ended, run))
-        # Behind the late answer: nobody may learn that the absence can be proved before it knows of the presence.
+        # After the late answer: nobody may learn that absence can be proved before learning of the effect.
         task.add_done_callback(lambda ended: on_end(not (ended.cancelled() or ended.cancelling())))
         grace = self._limits.late_seconds + self._limits.linger_seconds
         timer = asyncio.get_running_loop().call_later(grace, _abandon, task)
         task.add_done_callback(lambda _: timer.cancel())
 
     def _deliver(self, task: asyncio.Task[object], run: _Run) -> None:
-        """An answer after the deadline is evidence; that none came, or an exception, is not news."""
+        """Hands a late answer to ``on_late`` as evidence; a late exception or timeout is not news."""
         if run.on_late is None or isinstance(result(task), Raised):
             return
         outcome = storable(_classified(task, run), run.scrubber, self._limits.max_output_bytes)
-        if not _says_something(outcome):
+        if not _is_evidence(outcome):
             return
         try:
             run.on_late(outcome)
@@ -274,20 +276,20 @@ class _Run:
     scope: Scope
     scrubber: Scrubber
     on_late: OnLate | None = None
-    on_outlive: OnOutlive = _unheeded
+    on_outlive: OnOutlive = _ignore_end
     unfit: Callable[[], str] = _fit
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a plugin raised instead of answering, type and message."""
+    """An exception that a plugin raised, as type and message."""
 
     what: str
     fault: AdapterFault | None = None
 
 
 async def contained(action: Callable[[], Awaitable[object]]) -> object:
-    """Everything a plugin can raise as a value, SystemExit included: it would end the loop, not only the task."""
+    """Turns everything a plugin can raise into a value, including SystemExit, which would end the loop."""
     try:
         return await action()
     except AdapterFault as fault:
@@ -299,9 +301,9 @@ async def contained(action: Callable[[], Awaitable[object]]) -> object:
 
 
 async def ended(task: asyncio.Task[object], seconds: float) -> bool:
-    """Whether it ends in time; neither a time-out nor a waiter that goes away touches it.
+    """Whether the task ends in time; neither the time-out nor a cancelled waiter affects it.
 
-    ``asyncio.wait`` for one task: every call to an upstream waits so, some of them twice.
+    A cheaper ``asyncio.wait`` for one task: every call to an upstream waits here, some twice.
     """
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
@@ -321,7 +323,7 @@ async def ended(task: asyncio.Task[object], seconds: float) -> bool:
 
 
 def result(task: asyncio.Task[object]) -> object:
-    """Of a task that has ended; a cancellation, ours or the plugin's own, is one more thing that was raised."""
+    """The result of an ended task; a cancellation, ours or the plugin's own, counts as raised."""
     return Raised("CancelledError: cancelled before it answered") if task.cancelled() else task.result()
 
 
@@ -330,13 +332,13 @@ def _abandon(task: asyncio.Task[object] | None) -> None:
         task.cancel()
 
 
-def _says_something(outcome: Outcome) -> bool:
+def _is_evidence(outcome: Outcome) -> bool:
     evidence = outcome.operation or outcome.request_ids or outcome.raw_sha256
     return outcome.sent is not Sent.LOST or outcome.facts.at_work or bool(evidence)
 
 
 def _classified(task: asyncio.Task[object], run: _Run) -> Outcome:
-    run.scope.seal()  # whatever it answered: an effect's absence may be proved next, and nothing left behind may send
+    run.scope.seal()  # absence may be proved next, so no leftover of the call may send any more
     run.scope.forget_credential()
     answer = result(task)
     if isinstance(answer, Raised):

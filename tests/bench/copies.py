@@ -19,7 +19,7 @@ from typing import Final
 from kblockd.domain.fold import fold
 from kblockd.domain.rows import execution
 from kblockd.ledger.merkle import MerkleTree
-from kblockd.store.database import View, look
+from kblockd.store.database import StoreView, open_view
 from kblockd.store.protocol import Append, Payload, Ticket
 from kblockd.store.rocks import RocksStore
 from kblockd.store.schema import decode_key
@@ -91,7 +91,7 @@ def _identifiers(records: Sequence[Append]) -> frozenset[bytes]:
 
 def templates(data_dir: Path) -> list[Template]:
     """Executions of a store that nobody writes."""
-    with look(data_dir / "store") as view:
+    with open_view(data_dir / "store") as view:
         found = itertools.islice(view.rows(("execution",)), _TEMPLATES)
         stories = [_story(view, id_) for id_ in [str(key[1]) for key, _, _ in found]]
     tokens = [_tokens(records, payloads) for records, payloads in stories]
@@ -104,7 +104,7 @@ def only_in_one(tokens: Sequence[set[bytes]]) -> list[list[bytes]]:
     return [sorted(token for token in found if seen[token] == 1) for found in tokens]
 
 
-def _story(view: View, id_: str) -> tuple[list[Append], list[Payload]]:
+def _story(view: StoreView, id_: str) -> tuple[list[Append], list[Payload]]:
     indexes: set[int] = set()
     for key in (execution(id_), ("receipt", id_)):
         found = view.get(key)

@@ -28,7 +28,7 @@ _TOOLS: Final[list[dict[str, Any]]] = [
 ]
 _FRESH: Final = {"ttlMs": 0, "cacheScope": "public"}
 _DISCOVERED: Final = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **_FRESH}
-_EVERY: Final = {
+_COMMON_HEADERS: Final = {
     "resultType": "complete",
     "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "bench", "version": "1.0.0"}},
 }
@@ -39,7 +39,7 @@ def answer(effects: Effects, request: dict[str, Any]) -> dict[str, Any]:
     found = _result(effects, request["method"], request.get("params", {}))
     if found is None:
         return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "Method not found"}}
-    return {"jsonrpc": "2.0", "id": request["id"], "result": {**_EVERY, **found}}
+    return {"jsonrpc": "2.0", "id": request["id"], "result": {**_COMMON_HEADERS, **found}}
 
 
 def _result(effects: Effects, method: str, params: dict[str, Any]) -> dict[str, Any] | None:

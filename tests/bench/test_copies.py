@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from tests.bench import filled, servers
 from tests.bench.daemon import BenchSite
 from tests.bench.servers import Counterparts
@@ -20,7 +20,7 @@ def test_copies_verify_and_the_daemon_goes_on_behind_them() -> None:
         held, seconds = filled.hold(site, with_, COPIES)
         assert (held, seconds > 0) == (COPIES, True)
         assert "verified" in site.command("ledger", "verify", "--config", str(site.config))
-        with look(site.data / "store") as view:
+        with open_view(site.data / "store") as view:
             before = sum(1 for _ in view.rows(("execution",)))
         assert before > COPIES
         assert filled.hold(site, with_, COPIES) == (COPIES, 0.0)

@@ -1,4 +1,4 @@
-"""One class a proto service; a method converts, delegates and converts back.
+"""One class per proto service; each method converts, delegates and converts back.
 
-May not live here: anything that decides. The methods carry the names of the proto files (``kblockd.rpc.binding``).
+May not live here: anything that decides. The methods are named as in the proto files (``kblockd.rpc.binding``).
 """

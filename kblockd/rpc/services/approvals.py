@@ -5,15 +5,15 @@ from __future__ import annotations
 from kblockd._proto.kblock.v1 import approval_service_pb2 as pb
 from kblockd.rpc import answers, convert
 from kblockd.rpc.identity import Caller
-from kblockd.rpc.services.facades import Approvals
+from kblockd.rpc.services.facades import ApprovalsApi
 
 _STATES = frozenset({"pending", "approved", "denied", "expired", "revoked", "used", "void"})
 
 
 class ApprovalService:
-    """The approver, and whoever revokes, is always the authenticated caller (APR-08)."""
+    """Whoever approves or revokes is always the authenticated caller (APR-08)."""
 
-    def __init__(self, approvals: Approvals) -> None:
+    def __init__(self, approvals: ApprovalsApi) -> None:
         self._approvals = approvals
 
     async def Get(self, caller: Caller, request: pb.ApprovalServiceGetRequest) -> pb.ApprovalServiceGetResponse:
@@ -24,18 +24,19 @@ class ApprovalService:
 
     async def List(self, caller: Caller, request: pb.ApprovalServiceListRequest) -> pb.ApprovalServiceListResponse:
         """Newest first."""
-        found, token = await self._approvals.list(
+        views, token = await self._approvals.list(
             caller.view,
             page_size=convert.page_size(request.page_size),
             page_token=convert.page_token(request.page_token),
             states=convert.states(request.states, _STATES),
         )
-        return pb.ApprovalServiceListResponse(approvals=map(answers.listed_approval, found), next_page_token=token)
+        return pb.ApprovalServiceListResponse(approvals=map(answers.listed_approval, views), next_page_token=token)
 
     async def Decide(
         self, caller: Caller, request: pb.ApprovalServiceDecideRequest
     ) -> pb.ApprovalServiceDecideResponse:
-        """Both digests are those of what the approver was shown; absent is refused here, different by the facade."""
+        """Both digests identify what the approver was shown; a missing one is refused here, a wrong one by the
+        approvals service."""
         view, signed = await self._approvals.decide(
             caller.principal,
             caller.view,
@@ -50,7 +51,7 @@ class ApprovalService:
     async def Revoke(
         self, caller: Caller, request: pb.ApprovalServiceRevokeRequest
     ) -> pb.ApprovalServiceRevokeResponse:
-        """Before the use; without digests, for it agrees to nothing."""
+        """Before the use; needs no digests, because it agrees to nothing."""
         revoked = await self._approvals.revoke(
             caller.principal,
             caller.view,

@@ -11,22 +11,22 @@ from kblockd.domain.errors import InvalidArgument
 from kblockd.domain.states import State
 from kblockd.rpc import answers, convert
 from kblockd.rpc.identity import Caller
-from kblockd.rpc.services.facades import Executions
+from kblockd.rpc.services.facades import ExecutionsApi
 
 _STATES = frozenset(str(state) for state in State)
 
 
 class ExecutionService:
-    """``max_arguments``: bytes of arguments, preconditions and postconditions together that are taken."""
+    """``max_arguments``: limit in bytes of arguments, preconditions and postconditions together."""
 
-    def __init__(self, executions: Executions, *, max_arguments: int) -> None:
+    def __init__(self, executions: ExecutionsApi, *, max_arguments: int) -> None:
         self._executions = executions
         self._max_arguments = max_arguments
 
     async def Execute(
         self, caller: Caller, request: pb.ExecutionServiceExecuteRequest
     ) -> pb.ExecutionServiceExecuteResponse:
-        """The run belongs to the daemon: cancelling this coroutine only stops the waiting."""
+        """The run belongs to the daemon; cancelling this coroutine only stops the waiting."""
         if not request.HasField("envelope"):
             raise InvalidArgument.field("envelope", "is missing")
         convert_envelope = partial(convert.envelope, request.envelope, max_arguments=self._max_arguments)
@@ -42,22 +42,21 @@ class ExecutionService:
         by = request.WhichOneof("by")
         if by is None:
             raise InvalidArgument.field("by", "give execution_id or caller_key")
-        wanted = convert.identifier(by, request.execution_id if by == "execution_id" else request.caller_key)
-        named = {by: wanted}
-        outcome, events = await self._executions.get(caller.view, caller.principal, **named)
+        identifier = convert.identifier(by, request.execution_id if by == "execution_id" else request.caller_key)
+        outcome, events = await self._executions.get(caller.view, caller.principal, **{by: identifier})
         answer = pb.ExecutionServiceGetResponse(outcome=answers.outcome(outcome), events=map(answers.event, events))
         answers.fit(answer, answer.outcome)
         return answer
 
     async def List(self, caller: Caller, request: pb.ExecutionServiceListRequest) -> pb.ExecutionServiceListResponse:
         """Newest first."""
-        found, token = await self._executions.list(
+        outcomes, token = await self._executions.list(
             caller.view,
             page_size=convert.page_size(request.page_size),
             page_token=convert.page_token(request.page_token),
             states=convert.states(request.states, _STATES),
         )
-        return pb.ExecutionServiceListResponse(outcomes=map(answers.listed, found), next_page_token=token)
+        return pb.ExecutionServiceListResponse(outcomes=map(answers.listed, outcomes), next_page_token=token)
 
     async def Watch(
         self, caller: Caller, request: pb.ExecutionServiceWatchRequest
@@ -75,7 +74,7 @@ class ExecutionService:
     async def Resolve(
         self, caller: Caller, request: pb.ExecutionServiceResolveRequest
     ) -> pb.ExecutionServiceResolveResponse:
-        """An operator's finding closes a held execution."""
+        """Closes a held execution with an operator's finding."""
         outcome = await self._executions.resolve(
             caller.principal,
             caller.view,

@@ -1,4 +1,4 @@
-"""What the services need of the daemon: the signatures of ``Executions``, ``Approvals`` and ``Inquiries``."""
+"""The daemon's interfaces to the services: the signatures of ``ExecutionsApi``, ``ApprovalsApi`` and ``Inquiries``."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any, Protocol
 
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import KblockError
-from kblockd.domain.outcome import ApprovalView, Finding, Outcome, Revocation, StageEvent
+from kblockd.domain.outcome import ApprovalView, CallOutcome, Finding, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.policy.engine import Decision, PolicyStatus
 from kblockd.policy.explain import Explanation
 from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 
-Outcomes = list[Outcome]
+Outcomes = list[CallOutcome]
 Events = list[StageEvent]
 Views = list[ApprovalView]
 
 
-class Executions(Protocol):
-    """``kblockd.execution.service.Executions``; every method raises ``KblockError``."""
+class ExecutionsApi(Protocol):
+    """``kblockd.execution.service.ExecutionsApi``; every method raises ``KblockError``."""
 
-    async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> Outcome:
+    async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> CallOutcome:
         """Cancelling it only stops the waiting."""
         ...
 
     async def get(
         self, view: View, principal: Principal, *, execution_id: str = "", caller_key: str = ""
-    ) -> tuple[Outcome, Events]:
-        """By one of the two."""
+    ) -> tuple[CallOutcome, Events]:
+        """By either the id or the caller key."""
         ...
 
     async def shows(self, view: View, execution_id: str) -> bool:
@@ -46,14 +46,14 @@ class Executions(Protocol):
 
     async def resolve(
         self, principal: Principal, view: View, execution_id: str, finding: Finding, reason: str
-    ) -> Outcome:
+    ) -> CallOutcome:
         """Closes a held execution."""
         ...
 
     async def authorized(
         self, principal: Principal, method: str, document: Mapping[str, Any], decision: Decision
     ) -> bool:
-        """Records authz.decided; False when it could not."""
+        """Records authz.decided; False if it could not."""
         ...
 
     async def refused(self, principal: Principal, method: str, error: KblockError) -> None:
@@ -61,11 +61,11 @@ class Executions(Protocol):
         ...
 
 
-class Approvals(Protocol):
-    """``kblockd.approvals.service.Approvals``; every method raises ``KblockError``."""
+class ApprovalsApi(Protocol):
+    """``kblockd.approvals.service.ApprovalsApi``; every method raises ``KblockError``."""
 
     async def get(self, view: View, approval_id: str) -> ApprovalView:
-        """With everything that an approver is shown."""
+        """Everything that an approver is shown."""
         ...
 
     async def list(self, view: View, *, page_size: int, page_token: str, states: Sequence[str]) -> tuple[Views, str]:
@@ -83,27 +83,27 @@ class Approvals(Protocol):
         verdict: str,
         reason: str,
     ) -> tuple[ApprovalView, bytes]:
-        """The approval afterwards, and the signed decision."""
+        """The approval after the decision, and the signed decision."""
         ...
 
     async def revoke(self, principal: Principal, view: View, approval_id: str, *, reason: str) -> Revocation:
-        """What was taken back, before its use."""
+        """Revokes an approval before its use."""
         ...
 
 
-class Policies(Protocol):
-    """``kblockd.inquiries.Inquiries``; raises ``PolicyFailure`` where the policy gives no answer."""
+class PoliciesApi(Protocol):
+    """``kblockd.inquiries.Inquiries``; raises ``PolicyFailure`` if the policy gives no answer."""
 
     def status(self) -> PolicyStatus:
         """Never blocks."""
         ...
 
     async def activation(self) -> tuple[int, Row] | None:
-        """Index and row of the newest activation on record."""
+        """Index and row of the newest recorded activation."""
         ...
 
     async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
-        """An answer that binds nobody."""
+        """A non-binding answer."""
         ...
 
     async def explain(self, entrypoint: str, document: Mapping[str, Any]) -> Explanation:

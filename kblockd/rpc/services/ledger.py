@@ -1,4 +1,4 @@
-"""``kblock.v1.LedgerService``: reads are filtered like every other row; proofs hold hashes only, and are not."""
+"""``kblock.v1.LedgerService``: reads are filtered by the caller's view; proofs are not, as they hold only hashes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kblockd.ledger.ledger import Entry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
 from kblockd.rpc import answers, convert
 from kblockd.rpc.identity import Caller
-from kblockd.rpc.services.facades import Executions
+from kblockd.rpc.services.facades import ExecutionsApi
 
 Entries = list[Entry]
 Hashes = list[bytes]
 
 
 class LedgerReader(Protocol):
-    """``kblockd.ledger.ledger.Ledger``; ValueError for what is not durable."""
+    """``kblockd.ledger.ledger.Ledger``; raises ValueError for records that are not durable."""
 
     def size(self) -> int: ...
     async def checkpoint(self) -> SignedHead: ...
@@ -33,23 +33,23 @@ class LedgerReader(Protocol):
 class LedgerService:
     """Read-only."""
 
-    def __init__(self, ledger: LedgerReader, executions: Executions, admission: Admission) -> None:
+    def __init__(self, ledger: LedgerReader, executions: ExecutionsApi, admission: Admission) -> None:
         self._ledger = ledger
         self._executions = executions
         self._admission = admission
 
     async def Read(self, caller: Caller, request: pb.LedgerServiceReadRequest) -> pb.LedgerServiceReadResponse:
-        """From an index, or of one execution."""
+        """Records from an index, or of one execution."""
         limit = convert.leaves(request.limit)
         if request.execution_id:
             return await self._read_execution(caller, request.execution_id, request.from_index, limit)
         entries = await self._ledger.read(request.from_index, limit)
-        seen = await self._visible(caller, entries)
+        visible = await self._visible(caller, entries)
         # What is looked at and not shown costs as much: a narrow view must not read the whole ledger for nothing.
-        self._admission.answered(_size(entries) - _size(seen))
-        leaves = answers.leaves((entry.index, entry.leaf) for entry in seen)
+        self._admission.answered(_size(entries) - _size(visible))
+        leaves = answers.leaves((entry.index, entry.leaf) for entry in visible)
         answer = pb.LedgerServiceReadResponse(leaves=leaves)
-        cut = len(leaves) < len(seen)
+        cut = len(leaves) < len(visible)
         following = leaves[-1].index + 1 if cut else request.from_index + len(entries)
         if following < self._ledger.size():
             answer.next_index = following
@@ -82,14 +82,14 @@ class LedgerService:
         if not 0 < old <= new:
             raise InvalidArgument.field("old_size", f"must be more than 0 and at most {new}")
         if new > signed.head.size:
-            raise InvalidArgument.field("new_size", f"is more than the tree has: {signed.head.size}")
+            raise InvalidArgument.field("new_size", f"exceeds the tree size of {signed.head.size}")
         hashes = await self._ledger.consistency(old, new)
         return pb.LedgerServiceGetConsistencyProofResponse(hashes=hashes, checkpoint=signed.note)
 
     async def GetReceipt(
         self, caller: Caller, request: pb.LedgerServiceGetReceiptRequest
     ) -> pb.LedgerServiceGetReceiptResponse:
-        """The receipt as Execute answered it."""
+        """The receipt as Execute returned it."""
         execution_id = convert.identifier("execution_id", request.execution_id)
         outcome, _ = await self._executions.get(caller.view, caller.principal, execution_id=execution_id)
         if not outcome.receipt_dsse:
@@ -100,7 +100,7 @@ class LedgerService:
                 executed=outcome.executed,
                 consumed=outcome.consumed,
                 execution_id=execution_id,
-                next_step="a receipt comes with the end of an execution: watch it until it is closed",
+                next_step="an execution gets its receipt at its end: watch it until it is closed",
             )
         return pb.LedgerServiceGetReceiptResponse(receipt_dsse=outcome.receipt_dsse, tlog_proof=outcome.receipt_proof)
 
@@ -120,18 +120,19 @@ class LedgerService:
         return answer
 
     async def _visible(self, caller: Caller, entries: Sequence[Entry]) -> Entries:
-        """Records of executions that the caller may see; those of no execution only for who sees everything."""
+        """Records of executions that the caller may see; records without an execution only for a caller who may see
+        everything."""
         if caller.view.shows("", ""):
             return list(entries)
         known: dict[str, bool] = {"": False}
-        seen = []
+        visible = []
         for entry in entries:
             execution_id = records.read(entry.leaf).execution
             if execution_id not in known:
                 known[execution_id] = await self._executions.shows(caller.view, execution_id)
             if known[execution_id]:
-                seen.append(entry)
-        return seen
+                visible.append(entry)
+        return visible
 
 
 def _size(entries: Sequence[Entry]) -> int:

@@ -1,4 +1,4 @@
-"""``kblock.v1.PolicyService``: the policy in force, asked without consequence."""
+"""``kblock.v1.PolicyService``: queries to the policy in force, without consequences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kblockd.policy.entrypoints import ENTRYPOINTS
 from kblockd.policy.floor import Ruling
 from kblockd.rpc import answers
 from kblockd.rpc.identity import Caller
-from kblockd.rpc.services.facades import Policies
+from kblockd.rpc.services.facades import PoliciesApi
 from kblockd.store.protocol import Row
 
 MAX_INPUT: Final = canonical.MAX_BYTES
@@ -24,37 +24,37 @@ MAX_MESSAGE: Final = 1000
 
 
 class PolicyService:
-    """Who may call is for ``kblock.authz``: whoever can ask for any input learns where its limits lie."""
+    """``kblock.authz`` controls access, because arbitrary queries reveal the policy's limits."""
 
-    def __init__(self, policies: Policies) -> None:
+    def __init__(self, policies: PoliciesApi) -> None:
         self._policies = policies
 
     async def Evaluate(
         self, caller: Caller, request: pb.PolicyServiceEvaluateRequest
     ) -> pb.PolicyServiceEvaluateResponse:
-        """Nothing is executed, and nothing recorded."""
+        """Executes and records nothing."""
         decision = await self._policies.evaluate(*await _question(request))
         return pb.PolicyServiceEvaluateResponse(decision=_decision(decision))
 
     async def Explain(self, caller: Caller, request: pb.PolicyServiceExplainRequest) -> pb.PolicyServiceExplainResponse:
-        """The same with the rules; a failure is an answer here."""
-        found = await self._policies.explain(*await _question(request))
-        answer = pb.PolicyServiceExplainResponse(revision=found.revision)
-        if found.decision is not None:
-            answer.decision.CopyFrom(_decision(found.decision))
-        if found.failure is not None:
-            answer.failure = str(found.failure.reason)
-            answer.failure_message = found.failure.message[:MAX_MESSAGE]
-        if found.ruling is not None:
-            answer.ruling.CopyFrom(_ruling(found.ruling))
-        for rule in found.rules:
+        """As Evaluate, with the rules that fired; a policy failure is part of the answer here."""
+        explanation = await self._policies.explain(*await _question(request))
+        answer = pb.PolicyServiceExplainResponse(revision=explanation.revision)
+        if explanation.decision is not None:
+            answer.decision.CopyFrom(_decision(explanation.decision))
+        if explanation.failure is not None:
+            answer.failure = str(explanation.failure.reason)
+            answer.failure_message = explanation.failure.message[:MAX_MESSAGE]
+        if explanation.ruling is not None:
+            answer.ruling.CopyFrom(_ruling(explanation.ruling))
+        for rule in explanation.rules:
             answer.rules.add(file=rule.file, line=rule.line, column=rule.column, name=rule.name, kind=rule.kind)
         return answer
 
     async def GetStatus(
         self, caller: Caller, request: pb.PolicyServiceGetStatusRequest
     ) -> pb.PolicyServiceGetStatusResponse:
-        """What is in force, and the activation on record."""
+        """The policy in force and its recorded activation."""
         status = self._policies.status()
         answer = pb.PolicyServiceGetStatusResponse(
             engine=status.engine,
@@ -62,8 +62,8 @@ class PolicyService:
             ready=status.ready,
             last_error=status.last_error[:MAX_MESSAGE],
         )
-        if (found := await self._policies.activation()) is not None:
-            answer.activation.CopyFrom(_activation(*found))
+        if (activation := await self._policies.activation()) is not None:
+            answer.activation.CopyFrom(_activation(*activation))
         return answer
 
 

@@ -1,7 +1,7 @@
-"""JSON over HTTP as an upstream of kblockd: what to send and how to read the answer is configuration, not code.
+"""JSON over HTTP as an upstream of kblockd, with requests and the meaning of answers defined by configuration.
 
 ``settings`` the frozen model of an upstream's settings · ``request`` templates to requests · ``classify`` answers to
-outcomes · ``adapter`` the exchange itself. Nothing here retries, follows, caches or remembers.
+outcomes · ``adapter`` the exchange itself. Nothing here retries, follows redirects, caches or keeps state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class HttpPlugin:
     settings_model = Settings
 
     def open(self, context: AdapterContext) -> HttpAdapter:
-        """One upstream; no I/O."""
+        """The adapter of one upstream; no I/O."""
         return HttpAdapter(context)
 
 

@@ -1,4 +1,4 @@
-"""One request an invocation over the guarded exchange; whatever goes wrong afterwards is LOST, before it NOT_SENT."""
+"""One request per invocation over the guarded exchange; a failure before it is NOT_SENT, afterwards LOST."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import httpx2
 from kblockd.domain import canonical
 from kblockd.domain.answer import Numbers
 from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
-from kblockd_http.classify import MISSING, Answer, asked, at, media_type, outcome, polled
+from kblockd_http.classify import MISSING, HttpAnswer, at, media_type, outcome, poll_outcome, read_outcome
 from kblockd_http.request import NotSendable, Request, build
-from kblockd_http.settings import Document, Settings, Template, Tool
+from kblockd_http.settings import DefinitionDocument, Settings, Template, ToolSettings
 
 Json = Any
 
@@ -39,42 +39,42 @@ class HttpAdapter:
         self._definitions = {name: tool.model_dump(mode="json") for name, tool in settings.tools.items()}
 
     async def describe(self, tool: str) -> ToolDescription:
-        """The request template with all that the configuration says of its answers, and the definition document."""
-        found = self._settings.tools.get(tool)
-        if found is None:
+        """The request template with the configured meaning of its answers, and the definition document."""
+        configured = self._settings.tools.get(tool)
+        if configured is None:
             raise AdapterFault("TOOL_UNKNOWN", f"settings.tools of upstream {self._context.upstream} has no {tool}")
         definition: dict[str, Json] = {"name": tool, "request": self._definitions[tool]}
         if self._settings.document is None:
             return ToolDescription(tool, "", definition)
         document = await self._document(self._settings.document)
-        definition["document"] = part = at(document, found.definition)
+        definition["document"] = part = at(document, configured.definition)
         if part is MISSING:
-            raise AdapterFault("TOOL_UNKNOWN", f"the definition document has nothing at {found.definition}")
+            raise AdapterFault("TOOL_UNKNOWN", f"the definition document has nothing at {configured.definition}")
         version = at(document, self._settings.document.version)
         return ToolDescription(tool, version if isinstance(version, str) else "", definition)
 
     async def read(self, call: Call) -> Outcome:
         """A tool without effect."""
-        return await self._call(call, asked)
+        return await self._call(call, read_outcome)
 
     async def invoke(self, call: Call) -> Outcome:
         """The effect: one request."""
         return await self._call(call, outcome)
 
     async def lookup(self, call: Call) -> Outcome:
-        """A read tool that looks for an earlier call."""
-        return await self._call(call, asked)
+        """A read tool that looks for an earlier call's effect."""
+        return await self._call(call, read_outcome)
 
     async def poll(self, operation: str, call: Call) -> Outcome:
-        """``tools.NAME.poll``; without it the work cannot be followed, and nothing is sent."""
+        """``tools.NAME.poll``; without it the work cannot be polled, and nothing is sent."""
         tool = self._settings.tools.get(call.tool)
         if tool is None or tool.poll is None:
             return Outcome(Sent.NOT_SENT, code="POLL_NOT_CONFIGURED", detail=f"settings.tools.{call.tool} has no poll")
         answer = await self._exchange(tool.poll, call, operation)
-        return answer if isinstance(answer, Outcome) else polled(tool, operation, answer)
+        return answer if isinstance(answer, Outcome) else poll_outcome(tool, operation, answer)
 
     async def cancel(self, operation: str, call: Call) -> Outcome:
-        """``tools.NAME.cancel``; what it answers proves nothing about the effect."""
+        """``tools.NAME.cancel``; its answer proves nothing about the effect."""
         tool = self._settings.tools.get(call.tool)
         if tool is None or tool.cancel is None:
             detail = f"settings.tools.{call.tool} has no cancel"
@@ -83,22 +83,22 @@ class HttpAdapter:
         return (
             answer
             if isinstance(answer, Outcome)
-            else outcome(Tool(path=tool.cancel.path, accepted_statuses=()), answer)
+            else outcome(ToolSettings(path=tool.cancel.path, accepted_statuses=()), answer)
         )
 
     async def close(self) -> None:
-        """Nothing is kept between calls."""
+        """Holds nothing between calls."""
 
-    async def _call(self, call: Call, says: Callable[[Tool, Answer], Outcome]) -> Outcome:
+    async def _call(self, call: Call, classify: Callable[[ToolSettings, HttpAnswer], Outcome]) -> Outcome:
         tool = self._settings.tools.get(call.tool)
         if tool is None:
             detail = f"settings.tools of upstream {self._context.upstream} has no {call.tool}"
             return Outcome(Sent.NOT_SENT, code="TOOL_UNKNOWN", detail=detail)
         answer = await self._exchange(tool, call, None)
-        return answer if isinstance(answer, Outcome) else says(tool, answer)
+        return answer if isinstance(answer, Outcome) else classify(tool, answer)
 
-    async def _exchange(self, template: Template, call: Call, operation: str | None) -> Answer | Outcome:
-        """The complete answer, or the outcome that there was none."""
+    async def _exchange(self, template: Template, call: Call, operation: str | None) -> HttpAnswer | Outcome:
+        """The complete answer, or the outcome if there was none."""
         try:
             request = build(self._base, template, call, operation)
         except (NotSendable, canonical.NotCanonical) as refused:
@@ -109,18 +109,19 @@ class HttpAdapter:
         try:
             return await self._answer(exchange, request, call.numbers)
         except httpx2.HTTPError as error:
-            return _failed(exchange, error)
+            sent = Sent.NOT_SENT if exchange.bytes_written == 0 else Sent.LOST
+            return Outcome(sent, code=exchange.tampered or _code(error), detail=f"{type(error).__name__}: {error}")
         finally:
             await exchange.close()
 
-    async def _answer(self, exchange: Exchange, request: Request, numbers: Numbers = "refuse") -> Answer:
+    async def _answer(self, exchange: Exchange, request: Request, numbers: Numbers = "refuse") -> HttpAnswer:
         reply = await exchange.send(request.method, request.target, request.headers, request.content)
-        wanted = self._settings.request_ids
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reply.headers} if wanted else {}
-        ids = {name: headers[header.lower()] for name, header in wanted.items() if header.lower() in headers}
-        return Answer(reply.status, reply.body, ids, media_type(reply.headers), numbers)
+        names = self._settings.request_ids
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reply.headers} if names else {}
+        ids = {name: headers[header.lower()] for name, header in names.items() if header.lower() in headers}
+        return HttpAnswer(reply.status, reply.body, ids, media_type(reply.headers), numbers)
 
-    async def _document(self, document: Document) -> Json:
+    async def _document(self, document: DefinitionDocument) -> Json:
         exchange = self._context.exchange(math.inf)
         request = Request("GET", document.path.encode(), ((b"Accept", b"application/json"),), b"")
         try:
@@ -135,11 +136,6 @@ class HttpAdapter:
             return canonical.parse(answer.body, max_bytes=len(answer.body))
         except canonical.NotCanonical as error:
             raise AdapterFault("DEFINITION_NOT_CANONICAL", f"{document.path}: {error}") from None
-
-
-def _failed(exchange: Exchange, error: httpx2.HTTPError) -> Outcome:
-    sent = Sent.NOT_SENT if exchange.bytes_written == 0 else Sent.LOST
-    return Outcome(sent, code=exchange.tampered or _code(error), detail=f"{type(error).__name__}: {error}")
 
 
 def _code(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""From a complete HTTP answer to an outcome. What an error proves is the contract's to say and the core's to judge.
+"""From a complete HTTP answer to an outcome. The contract declares and the core judges what an error proves.
 
-An error is ANSWERED with its facts; a 5xx, 407 and 408 are LOST, since whoever sends them may speak for a tool that has
-acted or still acts (HTP-08, UPS-04, UPS-05).
+An error is ANSWERED with its facts; a 5xx, 407 or 408 is LOST, because its sender may be in front of a tool that has
+acted or is still acting (HTP-08, UPS-04, UPS-05).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from kblockd.domain import canonical
 from kblockd.domain.answer import NotJson, Numbers, decode, first_fault
 from kblockd.upstream.adapter import Facts, Outcome, Sent
-from kblockd_http.settings import Progress, Tool
+from kblockd_http.settings import ToolSettings
 
 Json = Any
 
@@ -25,11 +25,11 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]{1,63}/[a-z0-9!#$&^_.+-]{1,63
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A complete answer: status, decoded body, the identifiers that its headers carried, and its media type (lower
-    case, without parameters).
+class HttpAnswer:
+    """A complete answer: status, decoded body, identifiers from its headers, and media type (lower case, without
+    parameters).
 
-    ``numbers``: what becomes of those that no double holds exactly (``Call.numbers``).
+    ``numbers``: how to treat numbers that no double holds exactly (``Call.numbers``).
     """
 
     status: int
@@ -40,12 +40,12 @@ class Answer:
 
     @property
     def facts(self) -> Facts:
-        """It came on the connection of its request, and a connection carries one request at a time."""
+        """Always the answer to this request: it came on the same connection, which carries one request at a time."""
         return Facts(answers_request=True, form="body", status=self.status, media_type=self.media_type)
 
 
-def outcome(tool: Tool, answer: Answer) -> Outcome:
-    """What the answer to a call says."""
+def outcome(tool: ToolSettings, answer: HttpAnswer) -> Outcome:
+    """The outcome of a call, by its answer."""
     if answer.status >= 400:
         return _error(answer)
     read = _read(answer)
@@ -56,38 +56,38 @@ def outcome(tool: Tool, answer: Answer) -> Outcome:
         return _accepted(tool, read)
     if tool.success is None:
         return read
-    if read.unreadable is not None:  # what it says at the pointer may be what cannot be kept (UPS-12)
-        return replace(read, sent=Sent.LOST, detail=f"{read.detail}; whether it worked is not known")
+    if read.unreadable is not None:  # the unreadable part may be the value at the pointer (UPS-12)
+        return replace(read, sent=Sent.LOST, detail=f"{read.detail}; whether it worked is unknown")
     return _judged(read, at(read.output, tool.success.pointer), tool.success.equals)
 
 
-def asked(tool: Tool, answer: Answer) -> Outcome:
-    """What the answer to a read says. Of an effect a 204 can be all that there is to say, of a question it is nothing:
-    no content is not the same as null."""
-    found = outcome(tool, answer)
-    if found.sent is Sent.ANSWERED and not found.is_error and not answer.body.strip():
-        return replace(found, sent=Sent.LOST, code="ANSWER_EMPTY", detail="the answer to a read has no content")
-    return found
+def read_outcome(tool: ToolSettings, answer: HttpAnswer) -> Outcome:
+    """The outcome of a read, by its answer. An empty answer (204) can report an effect, but not a read's result:
+    no content is not null."""
+    read = outcome(tool, answer)
+    if read.sent is Sent.ANSWERED and not read.is_error and not answer.body.strip():
+        return replace(read, sent=Sent.LOST, code="ANSWER_EMPTY", detail="the answer to a read has no content")
+    return read
 
 
-def polled(tool: Tool, operation: str, answer: Answer) -> Outcome:
-    """What the answer to a poll says: ACCEPTED while the work goes on."""
+def poll_outcome(tool: ToolSettings, operation: str, answer: HttpAnswer) -> Outcome:
+    """The outcome of a poll, by its answer: ACCEPTED while the work continues."""
     if answer.status < 400:
         read = _read(answer)
-        if read.sent is Sent.ANSWERED and _goes_on(tool.progress, tool, answer.status, read.output):
+        if read.sent is Sent.ANSWERED and _in_progress(tool, answer.status, read.output):
             return replace(read, sent=Sent.ACCEPTED, operation=operation)
     return outcome(tool.model_copy(update={"accepted_statuses": ()}), answer)
 
 
 def media_type(headers: Sequence[tuple[bytes, bytes]]) -> str:
-    """Lower case, without parameters; empty where none is said, or more than one."""
-    said = [value for name, value in headers if name == b"content-type"]
-    found = said[0].decode("latin-1").partition(";")[0].strip().lower() if len(said) == 1 else ""
-    return found if _MEDIA_TYPE.fullmatch(found) else ""
+    """Lower case, without parameters; empty unless there is exactly one valid Content-Type."""
+    values = [value for name, value in headers if name == b"content-type"]
+    media = values[0].decode("latin-1").partition(";")[0].strip().lower() if len(values) == 1 else ""
+    return media if _MEDIA_TYPE.fullmatch(media) else ""
 
 
 def at(value: Json, pointer: str) -> Json:
-    """RFC 6901; ``MISSING`` when nothing stands there."""
+    """The value at a pointer (RFC 6901), or ``MISSING``."""
     for token in pointer.split("/")[1:]:
         key = token.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and key in value:
@@ -99,7 +99,7 @@ def at(value: Json, pointer: str) -> Json:
     return value
 
 
-def _error(answer: Answer) -> Outcome:
+def _error(answer: HttpAnswer) -> Outcome:
     code = f"HTTP_{answer.status}"
     read = _read(answer)
     output = read.output if read.sent is Sent.ANSWERED else None
@@ -111,59 +111,59 @@ def _error(answer: Answer) -> Outcome:
         is_error=True,
         code=code,
         detail=f"the upstream answered {answer.status}",
-        unreadable=None,  # the status says what it says, whatever stands in the body
+        unreadable=None,  # the status is conclusive, whatever the body contains
     )
 
 
-def _read(answer: Answer) -> Outcome:
-    """The body as strict JSON. What is not one whole JSON text is LOST (UPS-13). A whole one stays an answer (C26), and
-    says what in it cannot be kept."""
-    found = Outcome(
+def _read(answer: HttpAnswer) -> Outcome:
+    """The body as strict JSON. Anything but one complete JSON text is LOST (UPS-13). A complete one stays an answer
+    (C26) and names a part that cannot be stored."""
+    read = Outcome(
         Sent.ANSWERED,
         raw_sha256=hashlib.sha256(answer.body).hexdigest(),
         request_ids=dict(answer.request_ids),
         facts=answer.facts,
     )
     if not answer.body.strip():
-        return found
+        return read
     try:
         output = decode(answer.body, answer.numbers)
     except NotJson as error:
-        lost = replace(found, sent=Sent.LOST, code="ANSWER_NOT_JSON", detail=str(error))
+        lost = replace(read, sent=Sent.LOST, code="ANSWER_NOT_JSON", detail=str(error))
         return replace(lost, unreadable=error.unreadable)
     if fault := first_fault(output):
-        return replace(found, code="RESULT_NOT_STORABLE", detail=str(fault), unreadable=fault)
-    return replace(found, output=output)
+        return replace(read, code="RESULT_NOT_STORABLE", detail=str(fault), unreadable=fault)
+    return replace(read, output=output)
 
 
-def _accepted(tool: Tool, read: Outcome) -> Outcome:
+def _accepted(tool: ToolSettings, read: Outcome) -> Outcome:
     operation = at(read.output, tool.operation) if tool.operation is not None else MISSING
     if isinstance(operation, int) and not isinstance(operation, bool):
         operation = str(operation)
     if not isinstance(operation, str) or not operation:
         working = replace(read.facts, at_work=True)
-        detail = "accepted, but no operation is named"
+        detail = "accepted, but the answer names no operation"
         return replace(read, sent=Sent.LOST, code="OPERATION_MISSING", detail=detail, facts=working)
     return replace(read, sent=Sent.ACCEPTED, operation=operation)
 
 
-def _judged(read: Outcome, found: Json, wanted: Json) -> Outcome:
-    if found is MISSING:
+def _judged(read: Outcome, actual: Json, expected: Json) -> Outcome:
+    if actual is MISSING:
         return replace(
             read, sent=Sent.LOST, code="ANSWER_INCOMPLETE", detail="the answer does not say whether it worked"
         )
-    if _same(found, wanted):
+    if _equal(actual, expected):
         return read
     return replace(read, is_error=True, code="REPORTED_FAILURE", detail="the answer says that it did not work")
 
 
-def _same(found: Json, wanted: Json) -> bool:
+def _equal(actual: Json, expected: Json) -> bool:
     """JSON equality: true is not 1."""
-    return canonical.canonical(found) == canonical.canonical(wanted)
+    return canonical.canonical(actual) == canonical.canonical(expected)
 
 
-def _goes_on(progress: Progress | None, tool: Tool, status: int, output: Json) -> bool:
-    if progress is None:
+def _in_progress(tool: ToolSettings, status: int, output: Json) -> bool:
+    if tool.progress is None:
         return status in tool.accepted_statuses
-    found = at(output, progress.pointer)
-    return found is not MISSING and any(_same(found, value) for value in progress.running)
+    state = at(output, tool.progress.pointer)
+    return state is not MISSING and any(_equal(state, value) for value in tool.progress.running)

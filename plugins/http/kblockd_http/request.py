@@ -15,7 +15,7 @@ Json = Any
 
 
 class NotSendable(Exception):
-    """The call cannot be made into a request; nothing was sent. ``code`` is an upper-case word."""
+    """The call cannot be turned into a request; nothing was sent. ``code`` is an upper-case word."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class NotSendable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What ``Exchange.send`` takes."""
+    """The arguments of ``Exchange.send``."""
 
     method: str
     target: bytes
@@ -57,7 +57,7 @@ def build(base: bytes, template: Template, call: Call, operation: str | None = N
 
 
 def _placed(template: Template, call: Call) -> tuple[dict[str, Json], dict[str, str]]:
-    """Arguments and headers, with the effect key where the contract wants it."""
+    """Arguments and headers, with the effect key in the place that the contract defines."""
     arguments = dict(call.arguments)
     headers = {"accept": "application/json", "user-agent": "kblockd", **template.headers}
     headers.update({name: call.trace[name] for name in ("traceparent", "tracestate") if name in call.trace})
@@ -78,7 +78,7 @@ def _placed(template: Template, call: Call) -> tuple[dict[str, Json], dict[str, 
 
 
 def _path(template: Template, arguments: Mapping[str, Json], rest: dict[str, Json]) -> str:
-    """The path with its arguments, each escaped whole, so that no value reaches beyond its place."""
+    """The path with its arguments, each fully escaped, so that no value can alter another part of the path."""
 
     def fill(match: Any) -> str:
         name = match[1]
@@ -87,7 +87,7 @@ def _path(template: Template, arguments: Mapping[str, Json], rest: dict[str, Jso
         rest.pop(name, None)
         text = _text(name, arguments[name])
         if not text:
-            raise NotSendable("ARGUMENT_NOT_SENDABLE", f"the argument {name} is empty and stands in a path")
+            raise NotSendable("ARGUMENT_NOT_SENDABLE", f"the argument {name} is empty, but is part of a path")
         return quote(text, safe="")
 
     path = PLACEHOLDER.sub(fill, template.path)
@@ -102,4 +102,4 @@ def _text(name: str, value: Json) -> str:
         return value
     if value is None or isinstance(value, bool | int | float):
         return canonical.canonical(value).decode()
-    raise NotSendable("ARGUMENT_NOT_SENDABLE", f"the argument {name} is no scalar and stands in a path or a query")
+    raise NotSendable("ARGUMENT_NOT_SENDABLE", f"the argument {name} is not a scalar, but is part of a path or query")

@@ -14,7 +14,7 @@ HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]([\x20-\x7e
 Status = Annotated[int, Field(ge=200, le=599)]
 
 PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# Headers that decide about framing, routing or identity are the transport's and the credential's.
+# Headers that determine framing, routing or identity belong to the transport and the credential.
 RESERVED: Final = frozenset(
     {
         *("accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type"),
@@ -25,11 +25,11 @@ RESERVED: Final = frozenset(
 _PATH: Final = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@/%-]|\{[A-Za-z_][A-Za-z0-9_]*\})*")
 
 
-class _Frozen(BaseModel):
+class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Template(_Frozen):
+class Template(_Settings):
     """One request. Arguments named in ``path`` or ``query`` go there, escaped; all others go into a JSON body.
 
     A GET has no body, so there every other argument goes into the query.
@@ -52,33 +52,32 @@ class Template(_Frozen):
     @field_validator("headers")
     @classmethod
     def _not_reserved(cls, headers: Mapping[str, str]) -> Mapping[str, str]:
-        if taken := sorted(name for name in headers if name.lower() in RESERVED):
-            raise ValueError(f"{', '.join(taken)} cannot be set here; secrets belong into credentials")
+        if reserved := sorted(name for name in headers if name.lower() in RESERVED):
+            raise ValueError(f"{', '.join(reserved)} cannot be set here; secrets belong in credentials")
         return headers
 
 
-class Equals(_Frozen):
-    """A place in the answer and the value that must stand there."""
+class Equals(_Settings):
+    """A place in the answer and its expected value."""
 
     pointer: Pointer
     equals: Any
 
 
-class Progress(_Frozen):
-    """While ``pointer`` of a poll's answer is one of ``running``, the work goes on."""
+class PollProgress(_Settings):
+    """The work continues while the value at ``pointer`` of a poll's answer is one of ``running``."""
 
     pointer: Pointer
     running: tuple[Any, ...] = Field(min_length=1)
 
 
-class Tool(Template):
-    """One tool: its request, and what its answers mean.
+class ToolSettings(Template):
+    """One tool: its request, and the meaning of its answers.
 
-    ``success``: where a 2xx says in its body whether it worked (HTP-04); one that does not say, or that holds
-    something that cannot be kept, leaves the outcome unknown (UPS-12). ``operation``: where an answer with one of
-    ``accepted_statuses`` names the work that goes on. What an error proves is not set here but in the action contract
-    (``tool.errors``). ``description`` is what the reviewer reads, ``definition`` the place in the document that
-    describes this tool.
+    ``success``: where the body of a 2xx says whether the call worked (HTP-04); if it does not say, or part of it cannot
+    be stored, the outcome is unknown (UPS-12). ``operation``: where an answer with one of ``accepted_statuses`` names
+    the work in progress. What an error proves is defined in the action contract (``tool.errors``), not here.
+    ``description`` is for the reviewer, ``definition`` the place in the document that describes this tool.
     """
 
     description: str = ""
@@ -87,7 +86,7 @@ class Tool(Template):
     accepted_statuses: tuple[Status, ...] = (202,)
     operation: Pointer | None = None
     poll: Template | None = None
-    progress: Progress | None = None
+    progress: PollProgress | None = None
     cancel: Template | None = None
 
     @model_validator(mode="before")
@@ -95,15 +94,15 @@ class Tool(Template):
     def _moved(cls, given: Any) -> Any:
         if isinstance(given, Mapping) and "not_executed_statuses" in given:
             raise ValueError(
-                "not_executed_statuses is no setting any more: remove it, and declare in the action contract what the "
+                "not_executed_statuses is no longer a setting: remove it, and declare in the action contract what the "
                 "tool's own errors look like (tool.errors) and which of them come before any work "
                 "(rejected_before_work)"
             )
         return given
 
 
-class Document(_Frozen):
-    """A definition document (OpenAPI, say) on the upstream's own origin, read fresh with every ``describe``.
+class DefinitionDocument(_Settings):
+    """A definition document (such as OpenAPI) on the upstream's own origin, fetched for every ``describe``.
 
     ``version`` points to its self-reported version.
     """
@@ -112,9 +111,9 @@ class Document(_Frozen):
     version: Pointer = "/info/version"
 
 
-class Settings(_Frozen):
-    """``request_ids``: name to the answer's header that carries an identifier the upstream knows (R202)."""
+class Settings(_Settings):
+    """``request_ids``: name to the answer's header with an identifier that the upstream knows (R202)."""
 
-    tools: Mapping[str, Tool] = Field(default_factory=dict)
-    document: Document | None = None
+    tools: Mapping[str, ToolSettings] = Field(default_factory=dict)
+    document: DefinitionDocument | None = None
     request_ids: Mapping[str, HeaderName] = Field(default_factory=dict)

@@ -1,12 +1,12 @@
 """MCP servers over Streamable HTTP as upstreams: revisions 2025-11-25 (handshake) and 2026-07-28 (stateless).
 
-Lives here: one session for one action, a request at a time over the daemon's guarded exchange (``session``, ``stream``,
-``wire``), what came back to a request (``answers``), a fresh ``tools/list`` as the server sent it (``listing``), the
-call as it goes out (``request``), and what its end proves (``classify``, ``output``). May not live here: HTTP of its
-own, repetition of a call, anything of kblockd beyond ``kblockd.upstream.adapter`` and ``kblockd.domain``.
+``session``, ``stream``, ``wire``: one session per action, one request at a time, over the daemon's guarded exchange.
+``answers``: the answer to a request. ``listing``: a fresh ``tools/list``. ``request``: the outgoing call. ``classify``,
+``output``: what its end proves. May not live here: its own HTTP, repetition of a call, anything of kblockd beyond
+``kblockd.upstream.adapter`` and ``kblockd.domain``.
 
-The official SDK brings the types and the rules of headers. Its client is not used: it turns a refused connection, a
-lost answer and a cancellation into the same exception, repeats calls, and takes three times the CPU time of an action.
+The official SDK provides the types and the header rules. Its client is not used: it turns a refused connection, a lost
+answer and a cancellation into the same exception, repeats calls, and takes three times the CPU time per action.
 Source: DSP, mcp.md sections 1 and 2.
 """
 

@@ -1,4 +1,4 @@
-"""The adapter: describe reads, a call is sent once, and its end is told as an ``Outcome``."""
+"""The MCP adapter: describes tools, sends each call once, and reports its end as an ``Outcome``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import httpx2
 from kblockd.admission.offload import offload, size_of
 from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
 from kblockd_mcp import classify, listing, request
-from kblockd_mcp.answers import Answer
+from kblockd_mcp.answers import RpcAnswer
 from kblockd_mcp.request import NotPossible
 from kblockd_mcp.session import Session
 from kblockd_mcp.settings import HANDSHAKE, McpSettings
-from kblockd_mcp.wire import Wire
+from kblockd_mcp.wire import SessionWire
 
 # Invalid params (an unknown tool among them), and of 2026-07-28 a header mismatch and an unsupported version.
 _CONTRADICTIONS: Final = frozenset({-32602, -32020, -32022})
-_FIRST_IDS: Final = 2**30  # the last one is still below 2**31, which is all that some servers can read
+_FIRST_IDS: Final = 2**30  # keeps all ids below 2**31, the limit of some servers
 _T = TypeVar("_T")
 _Work = Callable[[Session], Awaitable[_T]]
 
@@ -43,11 +43,11 @@ class McpPlugin:
 class McpAdapter:
     """Implements ``kblockd.upstream.adapter.Adapter`` for one upstream.
 
-    It remembers two things, both to be asked for again after any doubt: which revision the server speaks, and the
-    definitions of the tools (for output schemas and mirrored headers; never for pins).
+    It caches two things and drops both when in doubt: the server's protocol revision, and the tools' definitions (for
+    output schemas and mirrored headers, never for pins).
 
-    The requests of one exchange are numbered from ``first_id``, a random one, so that an answer that belongs to another
-    exchange, brought by a balancer or a store of events, is not taken for the answer that is waited for.
+    The requests of one exchange are numbered from a random ``first_id``, so that an answer to another exchange,
+    delivered by a load balancer or an event store, is not mistaken for the expected one.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class McpAdapter:
         self._monotonic = monotonic
         self._first_id = first_id
         self._modern: bool | None = None
-        self._tools: dict[str, listing.Tool] = {}
+        self._tools: dict[str, listing.ListedTool] = {}
 
     async def describe(self, tool: str) -> ToolDescription:
-        """A fresh ``tools/list``, no cache of any kind; raises ``AdapterFault``. R017, R018, R032, MCP-13."""
+        """From a fresh, uncached ``tools/list``; raises ``AdapterFault``. R017, R018, R032, MCP-13."""
         ends = self._monotonic() + self._settings.describe_seconds
         exchange = self._context.exchange(ends)
 
-        async def work(opened: Session) -> ToolDescription:
-            return await self._described(opened, tool)
+        async def work(session: Session) -> ToolDescription:
+            return await self._described(session, tool)
 
         try:
             async with asyncio.timeout(self._settings.describe_seconds):
@@ -86,7 +86,7 @@ class McpAdapter:
             await _closed(exchange)
 
     async def invoke(self, call: Call) -> Outcome:
-        """One POST of ``tools/call``, never a second one (R176, R188); never raises."""
+        """One POST of ``tools/call``, never a second (R176, R188); never raises."""
         return await self._call(call, reading=False)
 
     async def _call(self, call: Call, *, reading: bool) -> Outcome:
@@ -96,56 +96,56 @@ class McpAdapter:
             wire = self._wire(exchange, request.authorization(call.credential), call.deadline)
             return await self._once(call, outgoing, exchange, wire, reading=reading)
         except NotPossible as error:
-            # From here the call would have been the next request: all that was written came before it.
+            # The call would have been the next request, so everything written so far came before it.
             exchange.mark()
             return Outcome(Sent.NOT_SENT, code=error.code, detail=classify.cut(str(error)))
         finally:
             await _closed(exchange)
 
     async def read(self, call: Call) -> Outcome:
-        """The same exchange; that the tool only reads is the contract's word."""
+        """As ``invoke``; the contract asserts that the tool only reads."""
         return await self._call(call, reading=True)
 
     async def lookup(self, call: Call) -> Outcome:
-        """The same exchange; that the tool only reads is the contract's word."""
+        """As ``invoke``; the contract asserts that the tool only reads."""
         return await self._call(call, reading=True)
 
     async def poll(self, operation: str, call: Call) -> Outcome:
-        """Tasks are not spoken: nothing is sent."""
+        """MCP tasks are not supported: nothing is sent."""
         return Outcome(Sent.NOT_SENT, code="UNSUPPORTED", operation=operation)
 
     async def cancel(self, operation: str, call: Call) -> Outcome:
-        """Tasks are not spoken: nothing is sent."""
+        """MCP tasks are not supported: nothing is sent."""
         return Outcome(Sent.NOT_SENT, code="UNSUPPORTED", operation=operation)
 
     async def close(self) -> None:
-        """Nothing is kept open between calls."""
+        """Nothing is open between calls."""
 
-    def _wire(self, exchange: Exchange, headers: Mapping[str, str], ends: float) -> Wire:
+    def _wire(self, exchange: Exchange, headers: Mapping[str, str], ends: float) -> SessionWire:
         ids = itertools.count(self._first_id())
-        return Wire(exchange, self._url, headers, lambda: ends - self._monotonic(), ids)
+        return SessionWire(exchange, self._url, headers, lambda: ends - self._monotonic(), ids)
 
-    async def _described(self, opened: Session, tool: str) -> ToolDescription:
-        listed = await listing.fetch(opened.ask)
+    async def _described(self, session: Session, tool: str) -> ToolDescription:
+        listed = await listing.fetch(session.ask)
         self._tools.pop(tool, None)
-        found = self._tools[tool] = listing.tool(listed, tool, modern=opened.modern)
-        if opened.modern and not opened.server_version:
-            await opened.discover()
-        return ToolDescription(tool, opened.server_version[:128], dict(found.definition))
+        fresh = self._tools[tool] = listing.tool(listed, tool, modern=session.modern)
+        if session.modern and not session.server_version:
+            await session.discover()
+        return ToolDescription(tool, session.server_version[:128], dict(fresh.definition))
 
     async def _once(
-        self, call: Call, outgoing: request.Outgoing, exchange: Exchange, wire: Wire, *, reading: bool
+        self, call: Call, outgoing: request.Outgoing, exchange: Exchange, wire: SessionWire, *, reading: bool
     ) -> Outcome:
-        """The deadline cuts what comes before the call; the call itself ends when the exchange ends it."""
+        """The deadline here bounds only the steps before the call; the exchange itself ends the call."""
 
-        async def work(opened: Session) -> Outcome:
-            tool = await self._tool(opened, call.tool)
+        async def work(session: Session) -> Outcome:
+            tool = await self._tool(session, call.tool)
             headers = {**outgoing.headers, **tool.headers(outgoing.params["arguments"])}
             limit.reschedule(None)
-            answer = await opened.call(outgoing.params, headers, call.numbers)
-            self._doubt(answer)
+            answer = await session.call(outgoing.params, headers, call.numbers)
+            self._drop_cache_if_contradicted(answer)
             known = replace(
-                _evidence(opened, answer, exchange.bytes_written, tool), numbers=call.numbers, reading=reading
+                _evidence(session, answer, exchange.bytes_written, tool), numbers=call.numbers, reading=reading
             )
             return await offload(size_of(answer.result), classify.outcome, known)
 
@@ -157,7 +157,7 @@ class McpAdapter:
             if wire.called:
                 return Outcome(Sent.LOST, code=error.code, detail=classify.cut(str(error)))
             raise
-        except Exception as error:  # the limit's, or a defect here: what was sent decides, not the exception
+        except Exception as error:  # time-out or a defect here: the outcome depends on what was sent, not on the error
             if limit.expired() and not wire.called:
                 raise NotPossible("UPSTREAM_TIMEOUT", "the deadline passed before the call could be sent") from None
             detail = f"{type(error).__name__}: {error}"
@@ -165,24 +165,24 @@ class McpAdapter:
                 raise NotPossible("ADAPTER_FAILED", detail) from None
             return Outcome(Sent.LOST, code="ADAPTER_FAILED", detail=classify.cut(detail))
 
-    async def _within(self, wire: Wire, work: _Work[_T]) -> _T:
-        """Runs ``work`` in a session of the revision that the server speaks, which is forgotten when that fails."""
+    async def _within(self, wire: SessionWire, work: _Work[_T]) -> _T:
+        """Runs ``work`` in a session of the server's protocol revision; forgets the revision on a protocol error."""
         try:
-            opened = Session(wire, modern=await self._speaks_modern(wire))
+            session = Session(wire, modern=await self._speaks_modern(wire))
             try:
-                if not opened.modern:
-                    await opened.handshake()
-                self._modern = opened.modern
-                return await work(opened)
+                if not session.modern:
+                    await session.handshake()
+                self._modern = session.modern
+                return await work(session)
             finally:
-                await opened.close()
+                await session.close()
         except NotPossible as error:
             if error.code.startswith("PROTOCOL_"):
                 self._modern = None
             raise
 
-    async def _speaks_modern(self, wire: Wire) -> bool:
-        """The setting, what was learnt, or one ``server/discover``; raises ``NotPossible`` when nobody answers."""
+    async def _speaks_modern(self, wire: SessionWire) -> bool:
+        """By the setting, the cache, or one ``server/discover``; raises ``NotPossible`` when nobody answers."""
         if self._settings.protocol != "auto":
             return self._settings.protocol != HANDSHAKE
         if self._modern is not None:
@@ -195,34 +195,36 @@ class McpAdapter:
             return False
         return True
 
-    async def _tool(self, opened: Session, name: str) -> listing.Tool:
-        """The remembered definition, or one listing before the call: mirrored headers must be right at once."""
+    async def _tool(self, session: Session, name: str) -> listing.ListedTool:
+        """The cached definition, or a listing before the call, whose mirrored headers must be right the first time."""
         if name not in self._tools:
-            self._tools[name] = listing.tool(await listing.fetch(opened.ask), name, modern=opened.modern)
+            self._tools[name] = listing.tool(await listing.fetch(session.ask), name, modern=session.modern)
         return self._tools[name]
 
-    def _doubt(self, answer: Answer) -> None:
-        """Forgets what the server may just have contradicted; that costs the next call a question or two."""
+    def _drop_cache_if_contradicted(self, answer: RpcAnswer) -> None:
+        """Costs the next call a request or two."""
         if answer.error is not None and answer.error.code in _CONTRADICTIONS:
             self._tools.clear()
             self._modern = None
 
 
 async def _closed(exchange: Exchange) -> None:
-    """A connection that cannot even be closed takes no outcome away."""
+    """A failure to close must not replace the outcome."""
     with contextlib.suppress(Exception):
         await exchange.close()
 
 
-def _evidence(opened: Session, answer: Answer, bytes_written: int, tool: listing.Tool) -> classify.Evidence:
-    return classify.Evidence(
+def _evidence(
+    session: Session, answer: RpcAnswer, bytes_written: int, tool: listing.ListedTool
+) -> classify.CallEvidence:
+    return classify.CallEvidence(
         bytes_written=bytes_written,
-        call=opened.wire.call,
+        call=session.wire.call,
         result=answer.result,
         error=answer.error,
         own=answer.own,
-        call_id=str(opened.request_id),
-        session_id=opened.session_id,
+        call_id=str(session.request_id),
+        session_id=session.session_id,
         definition=tool.definition,
         unreadable=answer.unreadable,
     )

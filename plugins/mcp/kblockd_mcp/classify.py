@@ -1,12 +1,12 @@
-"""What came of a call, and the facts of its answer. A pure function over notes; the table is mcp.md section 2.
+"""The outcome of a call and the facts of its answer. A pure function over notes; the table is in mcp.md section 2.
 
 NOT_SENT   no byte of the POST left the process.
-ANSWERED   a complete result, or an error under this request's own id. Whether an error is the tool's and what it
-           proves is for the contract to say and the core to judge: servers answer -32602 after the tool has run, and
-           proxies "Unknown tool" after they have passed the call on.
-LOST       everything else: no or half an answer, one without this request's id or with a result and an error at once
-           (UPS-03), HTTP errors around no such message, 404 and 5xx (a proxy or a session error may come after the
-           effect, MCP-02), internal errors, a task nobody claimed, a result that is none.
+ANSWERED   a complete result, or an error under this request's own id. The contract declares and the core judges whether
+           an error is the tool's and what it proves: servers answer -32602 after the tool has run, and proxies "Unknown
+           tool" after they have forwarded the call.
+LOST       everything else: no answer or half of one, an answer without this request's id or with both a result and an
+           error (UPS-03), HTTP errors without such a message, 404 and 5xx (a proxy or session error may follow the
+           effect, MCP-02), internal errors, a task that was not requested, a malformed result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kblockd_mcp import output as outputs
 from kblockd_mcp.wire import CallNotes
 
 MAX_DETAIL_BYTES: Final = 2048
-# Crashed, timed out or cut off on its way: such an error does not end the tool.
+# Crashed, timed out or disconnected: such an error does not mean that the tool has ended.
 _UNFINISHED: Final = frozenset({-32603, -32700, -32000, -32001})
 _CONTENT_TYPES: Final = ("application/json", "text/event-stream")
 _LONGEST_CODE: Final = 64  # of an outcome
@@ -34,14 +34,14 @@ _IDENTIFIER: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """All that is known of one call when it ended."""
+class CallEvidence:
+    """Everything known about one call when it ended."""
 
     bytes_written: int
     call: CallNotes
     result: Mapping[str, Any] | None = None
     error: ErrorData | None = None
-    own: bool = False  # the error came under this request's id
+    own: bool = False  # the error carries this request's id
     call_id: str = ""
     session_id: str = ""
     definition: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Evidence:
     reading: bool = False
 
 
-def outcome(known: Evidence) -> Outcome:
+def outcome(known: CallEvidence) -> Outcome:
     """Never raises."""
     call = known.call
     if known.result is not None:
@@ -58,14 +58,15 @@ def outcome(known: Evidence) -> Outcome:
     if known.bytes_written == 0 and call.status is None:
         return _end(known, Sent.NOT_SENT, call.failure or "NOT_DISPATCHED")
     if call.failure or call.status is None:
-        return _end(known, Sent.LOST, call.failure or "NO_ANSWER", _said(known.error))
+        return _end(known, Sent.LOST, call.failure or "NO_ANSWER", _text(known.error))
     return _refusal(known, call.status)
 
 
-def _result(known: Evidence, result: Mapping[str, Any]) -> Outcome:
+def _result(known: CallEvidence, result: Mapping[str, Any]) -> Outcome:
     kind = result.get("resultType", "complete")
     if kind == "input_required":
-        return _end(known, Sent.ANSWERED, "INPUT_REQUIRED", "the tool asks for input, which is never given", error=True)
+        detail = "the tool asks for input, which is never given"
+        return _end(known, Sent.ANSWERED, "INPUT_REQUIRED", detail, error=True)
     if kind == "task" or ("task" in result and "content" not in result):
         task = _task_id(result)
         ids = {"task": _identifier(task)} if task else {}
@@ -88,31 +89,31 @@ def _result(known: Evidence, result: Mapping[str, Any]) -> Outcome:
 
 
 def _task_id(result: Mapping[str, Any]) -> str:
-    """Flat (2026-07-28) or nested (2025-11-25); empty for what is no text."""
+    """Flat (2026-07-28) or nested (2025-11-25); empty unless it is text."""
     nested = result.get("task")
-    found = result.get("taskId") or (nested.get("taskId") if isinstance(nested, dict) else None)
-    return found if isinstance(found, str) else ""
+    task = result.get("taskId") or (nested.get("taskId") if isinstance(nested, dict) else None)
+    return task if isinstance(task, str) else ""
 
 
-def _refusal(known: Evidence, status: int) -> Outcome:
-    """An answer without a result: the HTTP status first, since an error may have been made up for it."""
+def _refusal(known: CallEvidence, status: int) -> Outcome:
+    """An answer without a result: the HTTP status first, because the error may be synthetic."""
     error = known.error
     if status >= 500 or status in (404, 408) or status == 202 or status < 200 or 300 <= status < 400:
-        return _end(known, Sent.LOST, f"HTTP_{status}", _said(error))
+        return _end(known, Sent.LOST, f"HTTP_{status}", _text(error))
     if error is None:
         return _end(known, Sent.LOST, "NO_ANSWER")
     if status < 300 and known.call.content_type not in _CONTENT_TYPES:
         return _end(known, Sent.LOST, "CONTENT_TYPE", known.call.content_type)
     code = f"RPC_ERROR_{abs(error.code)}"[:_LONGEST_CODE] if status < 300 else f"HTTP_{status}"
     if not known.own or error.code in _UNFINISHED:
-        return _end(known, Sent.LOST, code, _said(error))
+        return _end(known, Sent.LOST, code, _text(error))
     facts = Facts(True, "rpc_error", status, known.call.content_type, error.code)
     output = error.model_dump(exclude_none=True)
-    return _end(known, Sent.ANSWERED, code, _said(error), error=True, output=output, facts=facts)
+    return _end(known, Sent.ANSWERED, code, _text(error), error=True, output=output, facts=facts)
 
 
 def _end(
-    known: Evidence,
+    known: CallEvidence,
     sent: Sent,
     code: str,
     detail: str = "",
@@ -137,24 +138,24 @@ def _end(
     )
 
 
-def _request_ids(known: Evidence) -> dict[str, str]:
-    """Protocol identifiers for the ledger (R202). A session id can open a session, so only its digest is kept."""
-    found = {"jsonrpc": _identifier(known.call_id)}
+def _request_ids(known: CallEvidence) -> dict[str, str]:
+    """Protocol identifiers for the ledger (R202). A session id is a capability, so only its digest is stored."""
+    ids = {"jsonrpc": _identifier(known.call_id)}
     if known.session_id:
-        found["session_sha256"] = hashlib.sha256(known.session_id.encode()).hexdigest()
+        ids["session_sha256"] = hashlib.sha256(known.session_id.encode()).hexdigest()
     if known.call.http_request_id:
-        found["http"] = _identifier(known.call.http_request_id)
-    return {name: value for name, value in found.items() if value}
+        ids["http"] = _identifier(known.call.http_request_id)
+    return {name: value for name, value in ids.items() if value}
 
 
 def _identifier(text: str) -> str:
-    """As it is when it is short and printable, else its digest: the ledger takes no free text."""
+    """The text itself if it is short and printable, else its digest: the ledger holds no free text."""
     if not text or _IDENTIFIER.fullmatch(text):
         return text
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _said(error: ErrorData | None) -> str:
+def _text(error: ErrorData | None) -> str:
     return f"{error.code}: {error.message}" if error is not None else ""
 
 

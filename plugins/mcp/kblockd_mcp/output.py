@@ -1,4 +1,4 @@
-"""The output of a tool, and whether it keeps the server's own promise. Neither raises: the effect is already there."""
+"""The output of a tool, and whether it matches the server's schema. Never raises: the effect has already happened."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _OBJECT: Final = re.compile("\ufeff?[ \t\r\n]*+[{]")
 
 
 def extract(result: Mapping[str, Any], numbers: Numbers, *, reading: bool) -> tuple[Any, Unreadable | None]:
-    """``structuredContent``; else the JSON object of a single text; else the content as it came. Or None, and what in
-    it cannot be kept.
+    """``structuredContent``; else the JSON object in a single text; else the raw content. Or None, with the part that
+    cannot be stored.
 
-    A text that is a JSON object stays one where something in it cannot be kept: a policy that looks for its fields
-    would find none of them in the content (UPS-18). ``reading``: nor may a text that only begins as one, such as an
-    object that the server cut at a length, pass for evidence; of an effect it is a text like any other.
+    A text that is a JSON object counts as one even if part of it cannot be stored, because a policy would not find its
+    fields in the raw content (UPS-18). ``reading``: a text that only begins as an object, such as one that the server
+    truncated, is not evidence either; as the output of an effect it is ordinary text.
     """
     output, unreadable = result.get("structuredContent"), None
     if output is None:
@@ -30,7 +30,7 @@ def extract(result: Mapping[str, Any], numbers: Numbers, *, reading: bool) -> tu
 
 
 def text(result: Mapping[str, Any]) -> str:
-    """The words of a result, for a person: an upstream's own error text (R238)."""
+    """The text of a result, for a person: an upstream's own error message (R238)."""
     content = result.get("content")
     parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return "\n".join(part for part in parts if isinstance(part, str))
@@ -39,8 +39,8 @@ def text(result: Mapping[str, Any]) -> str:
 def fault(result: Mapping[str, Any], definition: Mapping[str, Any], numbers: Numbers) -> str:
     """OUTPUT_SCHEMA_MISMATCH, OUTPUT_SCHEMA_UNUSABLE or empty: a finding after the fact, never "failed before".
 
-    The standard's draft 2020-12 with RE2 patterns, within bounds, and nothing is fetched for a ``$ref``. Not looked at
-    where numbers are kept as text: the schema speaks of numbers.
+    JSON Schema draft 2020-12 with RE2 patterns, within bounds; a ``$ref`` is never fetched. Skipped when numbers are
+    stored as text, because the schema describes numbers.
     """
     schema = definition.get("outputSchema")
     if not isinstance(schema, dict) or numbers == "text":
@@ -48,14 +48,14 @@ def fault(result: Mapping[str, Any], definition: Mapping[str, Any], numbers: Num
     if "structuredContent" not in result:
         return "OUTPUT_SCHEMA_MISMATCH"
     try:
-        kept = promise.keeps(schema, result["structuredContent"])
-    except Exception:  # an unusable schema of the server's, in whatever way, must not undo an effect
+        matches = promise.keeps(schema, result["structuredContent"])
+    except Exception:  # a server's unusable schema, whatever its fault, must not discard an effect
         return "OUTPUT_SCHEMA_UNUSABLE"
-    return "" if kept else "OUTPUT_SCHEMA_MISMATCH"
+    return "" if matches else "OUTPUT_SCHEMA_MISMATCH"
 
 
 def _single_text(result: Mapping[str, Any]) -> str:
-    """Empty where the content is anything else."""
+    """The only text of the content; empty if the content is anything else."""
     content = result.get("content")
     if not isinstance(content, list) or len(content) != 1 or not isinstance(content[0], dict):
         return ""
@@ -64,12 +64,12 @@ def _single_text(result: Mapping[str, Any]) -> str:
 
 
 def _object(text: str, numbers: Numbers, *, reading: bool) -> tuple[Any, Unreadable | None]:
-    """Both None for what is no JSON object, but a text."""
+    """(object, None), or (None, fault) for an object that cannot be stored; both None for other text."""
     if not _OBJECT.match(text):
         return None, None
     try:
         return decode(text.encode(), numbers), None
-    except UnicodeError:  # a lone surrogate: found again in the content
+    except UnicodeError:  # a lone surrogate, which is reported for the content
         return None, None
     except NotJson as error:
         return None, error.unreadable or (Unreadable(Fault.HALF) if reading else None)

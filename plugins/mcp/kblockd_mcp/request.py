@@ -1,4 +1,4 @@
-"""The call as it goes out: arguments as given, the effect key where the contract wants it, headers that mirror."""
+"""The outgoing call: arguments as given, the effect key in the contract's place, mirrored headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESERVED_META: Final = re.compile(r"(?:[A-Za-z0-9-]+\.)*(?:modelcontextprotocol
 
 
 class NotPossible(Exception):
-    """The call cannot be built, or the session not be opened: nothing was sent. ``code`` is an upper-case word."""
+    """The call cannot be built or the session cannot be opened; nothing was sent. ``code`` is an upper-case word."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -35,13 +35,13 @@ class Outgoing:
 
 
 def build(call: Call) -> Outgoing:
-    """Raises ``NotPossible`` where the effect key has no place; R205, R207. Baggage does not go on."""
+    """Raises ``NotPossible`` if the effect key has no place (R205, R207). Baggage is not forwarded."""
     arguments: dict[str, Any] = dict(call.arguments)
     meta: dict[str, Any] = {name: call.trace[name] for name in TRACE_KEYS[:2] if call.trace.get(name)}
     headers: dict[str, str] = {}
     if call.effect_key and call.effect_key_in == "argument":
         if arguments.get(call.effect_key_name, call.effect_key) != call.effect_key:
-            raise NotPossible("EFFECT_KEY_CONFLICT", f"the argument {call.effect_key_name!r} is given by the caller")
+            raise NotPossible("EFFECT_KEY_CONFLICT", f"the caller already set the argument {call.effect_key_name!r}")
         arguments[call.effect_key_name] = call.effect_key
     elif call.effect_key and call.effect_key_in == "meta":
         meta[_free_meta(call.effect_key_name)] = call.effect_key
@@ -51,12 +51,12 @@ def build(call: Call) -> Outgoing:
 
 
 def authorization(credential: bytes | None) -> dict[str, str]:
-    """The Authorization header of a credential (R177); raises ``NotPossible`` for bytes that no header can carry."""
+    """The Authorization header for a credential (R177); raises ``NotPossible`` for bytes that a header cannot carry."""
     if credential is None:
         return {}
     text = credential.decode("latin-1")
     if not text or not text.isascii() or not text.isprintable():
-        raise NotPossible("CREDENTIAL_UNUSABLE", "the credential is no header value; check the file or variable")
+        raise NotPossible("CREDENTIAL_UNUSABLE", "the credential is not a header value; check the file or variable")
     return {"authorization": text}
 
 

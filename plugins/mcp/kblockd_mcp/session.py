@@ -1,7 +1,7 @@
-"""One session of one exchange: opened, used for one action, ended. Nothing of it is shared or reused.
+"""One session over one exchange: opened, used for one action, closed; never shared or reused.
 
-A session of its own for each action costs a round trip or two and buys that no sibling can break it and that a server
-that has forgotten a session is met again with a fresh handshake (MCP-09; mcp.md section 2).
+A session per action costs a round trip or two, but no other call can break it, and a server that has lost its sessions
+gets a fresh handshake (MCP-09; mcp.md section 2).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from pydantic import ValidationError
 
 from kblockd.domain.answer import Numbers
 from kblockd_mcp import answers
-from kblockd_mcp.answers import Answer
+from kblockd_mcp.answers import RpcAnswer
 from kblockd_mcp.request import NotPossible
 from kblockd_mcp.settings import HANDSHAKE, MODERN
 from kblockd_mcp.stream import Stream
-from kblockd_mcp.wire import EVENTS, JSON, Broken, Wire, media_type, repeatable
+from kblockd_mcp.wire import EVENTS, JSON, Broken, SessionWire, media_type, repeatable
 
 CALL: Final = "tools/call"
 SESSION_HEADER: Final = "mcp-session-id"
@@ -41,30 +41,30 @@ CLIENT: Final = {"name": "kblockd", "version": "1"}
 _MODERN_META: Final[Mapping[str, Any]] = {
     PROTOCOL_VERSION_META_KEY: MODERN,
     CLIENT_INFO_META_KEY: CLIENT,
-    CLIENT_CAPABILITIES_META_KEY: {},  # none: the server may ask for nothing
+    CLIENT_CAPABILITIES_META_KEY: {},  # none: the server may not send requests
 }
 
 
 class Session:
-    """Requests of one session, one at a time, in the revision that ``modern`` says.
+    """Requests of one session, one at a time, in the protocol revision given by ``modern``.
 
-    ``server_version`` is what the server says of itself: in the handshake, or with its latest answer.
-    Time-outs are the exchange's: it ends at the action's deadline, and nothing here may end earlier (MCP-11).
+    ``server_version`` is self-reported, in the handshake or with the latest answer. There are no time-outs of its own:
+    the exchange ends at the action's deadline, and nothing here may end earlier (MCP-11).
     """
 
-    def __init__(self, wire: Wire, *, modern: bool) -> None:
+    def __init__(self, wire: SessionWire, *, modern: bool) -> None:
         self.wire = wire
         self.modern = modern
         self.session_id = ""
         self.server_version = ""
         self.request_id = 0
-        self._answered = False  # the latest request
+        self._answered = False  # the latest request got an answer
         self._status = 0
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The raw result of one request without effect; raises ``NotPossible``."""
         try:
-            answer = await self._asked(method, params, {})
+            answer = await self._request(method, params, {})
         except Broken as broken:
             raise NotPossible(broken.code, f"{method}: the transport failed ({broken.code})") from None
         if answer.result is None:
@@ -73,15 +73,17 @@ class Session:
             self.server_version = _version(answer.result.get("_meta"))
         return answer.result
 
-    async def call(self, params: Mapping[str, Any], headers: Mapping[str, str], numbers: Numbers = "refuse") -> Answer:
-        """The one ``tools/call``. What became of it stands in the wire's notes; RuntimeError at a second one."""
+    async def call(
+        self, params: Mapping[str, Any], headers: Mapping[str, str], numbers: Numbers = "refuse"
+    ) -> RpcAnswer:
+        """The one ``tools/call``, whose fate is in the wire's notes; raises RuntimeError at a second one."""
         try:
-            return await self._asked(CALL, params, headers, numbers)
+            return await self._request(CALL, params, headers, numbers)
         except Broken:
-            return Answer()
+            return RpcAnswer()
 
     async def discover(self) -> None:
-        """Asks a modern server who it is; raises ``NotPossible`` (PROTOCOL_MISMATCH when it is not modern)."""
+        """Asks a modern server for its revisions; raises ``NotPossible`` (PROTOCOL_MISMATCH if it is not modern)."""
         supported = (await self.ask("server/discover", {})).get("supportedVersions")
         if not isinstance(supported, list) or MODERN not in supported:
             raise NotPossible("PROTOCOL_MISMATCH", f"server/discover: the server speaks {supported}, not {MODERN}")
@@ -90,33 +92,33 @@ class Session:
         """``initialize`` and ``notifications/initialized``; raises ``NotPossible``."""
         raw = await self.ask("initialize", {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": CLIENT})
         try:
-            found = InitializeResult.model_validate(raw, by_name=False)
+            result = InitializeResult.model_validate(raw, by_name=False)
         except ValidationError as error:
             raise NotPossible("PROTOCOL_MISMATCH", f"initialize: {error}") from None
-        version = found.protocol_version
+        version = result.protocol_version
         if version not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise NotPossible("PROTOCOL_MISMATCH", f"initialize: the server speaks {version!r}, not {HANDSHAKE}")
-        self.server_version = found.server_info.version
+        self.server_version = result.server_info.version
         self.wire.headers[MCP_PROTOCOL_VERSION_HEADER] = version
         try:
-            await self.wire.say({"method": "notifications/initialized"})
+            await self.wire.notify({"method": "notifications/initialized"})
         except Broken as broken:
             raise NotPossible(broken.code, f"notifications/initialized: {broken.code}") from None
 
     async def close(self) -> None:
-        """DELETE of the handshake era, so that sessions do not pile up on the server. Best effort, at most a second,
-        and no longer than the answer can wait: the action's deadline would make a late one of it.
+        """Deletes a handshake session, so that sessions do not pile up on the server. Best effort, for at most a second
+        and half the remaining time, so that the answer does not become late.
 
-        Not after a request that got no answer: these bytes would count against the proof that a call was not sent.
+        Not after a request without an answer: these bytes would count against the proof that a call was not sent.
         """
         if self.session_id and self._answered:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(min(END_SECONDS, self.wire.left() / 2)):
                     await self.wire.delete()
 
-    async def _asked(
+    async def _request(
         self, method: str, params: Mapping[str, Any], headers: Mapping[str, str], numbers: Numbers | None = None
-    ) -> Answer:
+    ) -> RpcAnswer:
         self.request_id = next(self.wire.ids)
         self._answered = False
         if self.modern:
@@ -127,23 +129,23 @@ class Session:
         self._status = response.status_code
         try:
             if method == "initialize":
-                self._remember(response)
+                self._use_session_id(response)
             answer = await self._answer(response, numbers)
         finally:
             await response.aclose()
         self._answered = True
         return answer
 
-    def _remember(self, response: httpx2.Response) -> None:
-        """Raises ``NotPossible`` for a session id that cannot be repeated."""
-        found = response.headers.get(SESSION_HEADER, "")
-        if found and not repeatable(found):
-            raise NotPossible("PROTOCOL_FAULT", "initialize: no header can carry the session id")
-        if found:
-            self.session_id = self.wire.headers[SESSION_HEADER] = found
+    def _use_session_id(self, response: httpx2.Response) -> None:
+        """Raises ``NotPossible`` for a session id that cannot be sent back."""
+        session_id = response.headers.get(SESSION_HEADER, "")
+        if session_id and not repeatable(session_id):
+            raise NotPossible("PROTOCOL_FAULT", "initialize: a header cannot carry the session id")
+        if session_id:
+            self.session_id = self.wire.headers[SESSION_HEADER] = session_id
 
-    async def _answer(self, response: httpx2.Response, numbers: Numbers | None) -> Answer:
-        """What an answer of HTTP says; for one that says nothing an error is made up, which proves nothing."""
+    async def _answer(self, response: httpx2.Response, numbers: Numbers | None) -> RpcAnswer:
+        """The JSON-RPC answer in an HTTP response; without one a synthetic error, which proves nothing."""
         status, kind = response.status_code, media_type(response)
         if status == 202:
             return answers.failed(INVALID_REQUEST, "a request was answered with 202 Accepted")
@@ -151,18 +153,18 @@ class Session:
             return await Stream(self.wire, self.request_id, numbers, handshake=not self.modern).answer(response)
         if kind != JSON:
             return answers.failed(INTERNAL_ERROR if status >= 400 else INVALID_REQUEST, f"content type {kind!r}")
-        found = answers.read(await response.aread(), self.request_id, numbers)
-        answer = found if isinstance(found, Answer) else Answer()
+        message = answers.read(await response.aread(), self.request_id, numbers)
+        answer = message if isinstance(message, RpcAnswer) else RpcAnswer()
         if status >= 400 and answer.error is None:
-            return answers.failed(INTERNAL_ERROR, f"HTTP {status} without an error of JSON-RPC")
+            return answers.failed(INTERNAL_ERROR, f"HTTP {status} without a JSON-RPC error")
         return answer
 
-    def _refused(self, method: str, answer: Answer) -> NotPossible:
+    def _refused(self, method: str, answer: RpcAnswer) -> NotPossible:
         status, error = self._status, answer.error
         if status in (401, 403):
             return NotPossible("UPSTREAM_UNAUTHORIZED", f"{method}: HTTP {status}; check the credential")
         if error is None:
-            return NotPossible("PROTOCOL_FAULT", f"{method}: HTTP {status}, and no answer in it")
+            return NotPossible("PROTOCOL_FAULT", f"{method}: HTTP {status} without an answer")
         return NotPossible("PROTOCOL_REFUSED", f"{method}: HTTP {status}, error {error.code}: {error.message}")
 
 
@@ -174,7 +176,7 @@ def _modern_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _version(meta: Any) -> str:
-    """What a modern server says of itself with each result, or empty."""
+    """The version that a modern server reports with each result, or empty."""
     try:
         return Implementation.model_validate(meta[SERVER_INFO_META_KEY], by_name=False).version
     except (TypeError, KeyError, ValidationError):

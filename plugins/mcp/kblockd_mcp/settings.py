@@ -1,4 +1,4 @@
-"""What an upstream of this kind may set in its YAML."""
+"""The ``settings`` of an MCP upstream."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ HANDSHAKE = "2025-11-25"
 
 
 class McpSettings(BaseModel):
-    """``protocol``: ``auto`` asks ``server/discover`` and falls back to the handshake; a revision pins it.
+    """``protocol``: ``auto`` tries ``server/discover`` and falls back to the handshake; a revision pins it.
 
-    A pinned ``2025-11-25`` is the handshake: a server may answer it with an older revision, as that protocol allows.
-    ``describe_seconds`` bounds reading the tool list (default 10 s), which has no deadline of an action.
+    ``2025-11-25`` pins the handshake, in which a server may choose an older revision, as that protocol allows.
+    ``describe_seconds`` bounds reading the tool list (default 10 s), which no action's deadline bounds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

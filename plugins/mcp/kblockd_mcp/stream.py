@@ -1,4 +1,4 @@
-"""An answer that comes as an event stream, and what a server of the handshake era does beside it (MCP-12)."""
+"""An answer as an event stream, with resumption and server requests in the handshake revision (MCP-12)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, JSONRPCRequest
 
 from kblockd.domain.answer import Numbers
 from kblockd_mcp import answers
-from kblockd_mcp.answers import Answer
-from kblockd_mcp.wire import EVENTS, Broken, Wire, media_type, repeatable
+from kblockd_mcp.answers import RpcAnswer
+from kblockd_mcp.wire import EVENTS, Broken, SessionWire, media_type, repeatable
 
 RESUME_SECONDS: Final = 1.0
-"""Until a broken stream is asked for again, when the server says nothing else."""
+"""Default pause before a broken stream is resumed."""
 SHORTEST_MILLISECONDS: Final = 100
 FOREVER_MILLISECONDS: Final = 10**9
 MAX_FAILURES: Final = 2
@@ -26,11 +26,11 @@ MAX_DECLINED: Final = 64
 class Stream:
     """The events that answer one request.
 
-    ``handshake``: of that era's servers a broken stream can be resumed, by a GET, which is no second call; and they may
-    ask something themselves, which is declined.
+    ``handshake``: in that revision a broken stream can be resumed by a GET, which is not a second call, and the server
+    may send requests, which are declined.
     """
 
-    def __init__(self, wire: Wire, request_id: int, numbers: Numbers | None, *, handshake: bool) -> None:
+    def __init__(self, wire: SessionWire, request_id: int, numbers: Numbers | None, *, handshake: bool) -> None:
         self._wire = wire
         self._numbers = numbers
         self._request_id = request_id
@@ -39,26 +39,28 @@ class Stream:
         self._pause = RESUME_SECONDS
         self._declining: set[asyncio.Task[None]] = set()
 
-    async def answer(self, response: httpx2.Response) -> Answer:
-        """Raises ``Broken`` when the stream broke and nothing brought its rest."""
+    async def answer(self, response: httpx2.Response) -> RpcAnswer:
+        """Raises ``Broken`` when the stream broke and could not be resumed."""
         try:
             return await self._followed(response)
         finally:
-            await self._decline_no_more()
+            for task in self._declining:
+                task.cancel()
+            await asyncio.gather(*self._declining, return_exceptions=True)
 
-    async def _followed(self, response: httpx2.Response) -> Answer:
+    async def _followed(self, response: httpx2.Response) -> RpcAnswer:
         try:
-            found = await self._read(response)
+            answer = await self._read(response)
         except Broken:
-            if (rest := await self._resumed()) is None:
+            if (resumed := await self._resumed()) is None:
                 raise
-            return rest
-        found = found or await self._resumed()
-        return found or answers.failed(CONNECTION_CLOSED, "the event stream ended without an answer")
+            return resumed
+        answer = answer or await self._resumed()
+        return answer or answers.failed(CONNECTION_CLOSED, "the event stream ended without an answer")
 
-    async def _read(self, response: httpx2.Response) -> Answer | None:
-        """Until the answer or the end. One event is no larger than the exchange lets all answers be."""
-        response.encoding = "utf-8"  # a stream has no other, and a charset may name a codec of quadratic time
+    async def _read(self, response: httpx2.Response) -> RpcAnswer | None:
+        """Reads up to the answer or the end. The exchange's limit for all answers also bounds each event."""
+        response.encoding = "utf-8"  # event streams are UTF-8, and a charset could select a codec of quadratic time
         try:
             async for event in httpx2.EventSource(response, max_event_size=None):
                 self._last_event = event.id or self._last_event
@@ -66,53 +68,52 @@ class Stream:
                     self._pause = min(max(event.retry, SHORTEST_MILLISECONDS), FOREVER_MILLISECONDS) / 1000
                 if event.event != "message" or not event.data:
                     continue
-                found = answers.read(event.data, self._request_id, self._numbers)
-                if isinstance(found, Answer):
-                    return found
-                if found is not None:
-                    self._decline(found)
+                message = answers.read(event.data, self._request_id, self._numbers)
+                if isinstance(message, RpcAnswer):
+                    return message
+                if message is not None:
+                    self._decline(message)
         finally:
             await response.aclose()
         return None
 
-    async def _resumed(self) -> Answer | None:
-        """By GET after the server's own pause, as long as a request can still leave."""
+    async def _resumed(self) -> RpcAnswer | None:
+        """Resumes by GET after the server's pause, as long as a request can still leave.
+
+        Only a handshake server's stream, and only if it sent an event id that a header can carry.
+        """
         failures = 0
-        while self._resumable() and failures < MAX_FAILURES and self._pause < self._wire.left():
+        while (
+            self._handshake
+            and repeatable(self._last_event)
+            and failures < MAX_FAILURES
+            and self._pause < self._wire.left()
+        ):
             await asyncio.sleep(self._pause)
             try:
-                found = await self._rest()
+                answer = await self._resume()
             except Broken:
                 failures += 1
                 continue
-            if found is not None:
-                return found
+            if answer is not None:
+                return answer
             failures = 0
         return None
 
-    def _resumable(self) -> bool:
-        """A server of that era has given a token, and a header can carry it."""
-        return self._handshake and repeatable(self._last_event)
-
-    async def _rest(self) -> Answer | None:
+    async def _resume(self) -> RpcAnswer | None:
         response = await self._wire.resume({"last-event-id": self._last_event})
         if response.status_code < 400 and media_type(response) == EVENTS:
             return await self._read(response)
         await response.aclose()
         raise Broken("NO_STREAM")
 
-    def _decline(self, asked: JSONRPCRequest) -> None:
-        """Beside the stream, whose answer waits for it in the server."""
+    def _decline(self, request: JSONRPCRequest) -> None:
+        """Concurrently with the stream, because the server may wait for this before it answers."""
         if self._handshake and len(self._declining) < MAX_DECLINED:
-            error = {"code": METHOD_NOT_FOUND, "message": f"{asked.method} is not offered"}
-            said: Mapping[str, Any] = {"result": {}} if asked.method == "ping" else {"error": error}
-            self._declining.add(asyncio.create_task(self._say({"id": asked.id, **said})))
+            error = {"code": METHOD_NOT_FOUND, "message": f"{request.method} is not offered"}
+            reply: Mapping[str, Any] = {"result": {}} if request.method == "ping" else {"error": error}
+            self._declining.add(asyncio.create_task(self._notify({"id": request.id, **reply})))
 
-    async def _say(self, message: Mapping[str, Any]) -> None:
+    async def _notify(self, message: Mapping[str, Any]) -> None:
         with contextlib.suppress(Broken):
-            await self._wire.say(message)
-
-    async def _decline_no_more(self) -> None:
-        for task in self._declining:
-            task.cancel()
-        await asyncio.gather(*self._declining, return_exceptions=True)
+            await self._wire.notify(message)

@@ -1,6 +1,6 @@
-"""The HTTP requests of one session, and what really happened to them.
+"""The HTTP requests of one session, and notes about their fate.
 
-Every error of the exchange is written down under a stable word: what a call's end proves is read from these notes.
+Every error of the exchange is noted under a stable word; ``classify`` derives from the notes what a call's end proves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kblockd.upstream.adapter import Exchange
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
-_EVERY: Final = {"accept": f"{JSON}, {EVENTS}", "content-type": JSON, "user-agent": "kblockd"}
+_COMMON_HEADERS: Final = {"accept": f"{JSON}, {EVENTS}", "content-type": JSON, "user-agent": "kblockd"}
 _PIECE: Final = 16 * 1024
 _CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (httpx2.TimeoutException, "UPSTREAM_TIMEOUT"),
@@ -29,7 +29,7 @@ _CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 class Broken(Exception):
-    """The exchange failed before the answer was whole; ``code`` is an upper-case word."""
+    """The exchange failed before the answer was complete; ``code`` is an upper-case word."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -38,7 +38,7 @@ class Broken(Exception):
 
 @dataclass(slots=True)
 class CallNotes:
-    """One POST of ``tools/call``: filled while it runs. ``failure`` is an upper-case word or empty."""
+    """Notes about one POST of ``tools/call``, taken while it runs. ``failure`` is an upper-case word or empty."""
 
     status: int | None = None
     content_type: str = ""
@@ -47,11 +47,11 @@ class CallNotes:
     sha256: Any = field(default_factory=hashlib.sha256)
 
 
-class Wire:
-    """Requests to one endpoint over one exchange, each sent once. ``headers`` go with all of them.
+class SessionWire:
+    """Requests to one endpoint over one exchange, each sent once, all with ``headers``.
 
-    ``called`` from the moment in which ``tools/call`` goes out; ``call`` is what is known of it. ``left`` tells the
-    seconds until the exchange ends. ``ids`` number the requests, whatever session they belong to.
+    ``called`` is set when ``tools/call`` is about to be sent; ``call`` holds the notes about it. ``left`` returns the
+    seconds until the exchange ends. ``ids`` number the requests of all sessions.
     """
 
     def __init__(
@@ -66,21 +66,21 @@ class Wire:
         self._url = url
         self._left = left
         self._cookies = httpx2.Cookies()
-        self.headers = {**_EVERY, **headers}
+        self.headers = {**_COMMON_HEADERS, **headers}
         self.ids = ids
         self.called = False
         self.call = CallNotes()
 
     def left(self) -> float:
-        """Seconds in which another request may still leave."""
+        """Seconds during which another request may still be sent."""
         return 0.0 if self._exchange.tampered else self._left()
 
     async def post(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> httpx2.Response:
-        """Until the head of the answer is here; the caller closes it. Its body, too, raises ``Broken``."""
+        """Returns once the answer's head has arrived; the caller closes it. Reading its body may raise ``Broken``."""
         return await self._sent(self._request("POST", headers, _encoded(message)), None)
 
     async def post_call(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> httpx2.Response:
-        """The POST of ``tools/call``; RuntimeError at a second one, of which no byte leaves (C28, MCP-12)."""
+        """The POST of ``tools/call``; a second one raises RuntimeError before any byte is sent (C28, MCP-12)."""
         request = self._request("POST", headers, _encoded(message))
         if self.called:
             raise RuntimeError("a session carries one tools/call")
@@ -93,11 +93,11 @@ class Wire:
         return response
 
     async def resume(self, headers: Mapping[str, str]) -> httpx2.Response:
-        """A GET for the rest of a stream, which is no second call: what it brings belongs to the call's answer."""
+        """A GET for the remainder of a stream: not a second call, but part of the call's answer."""
         return await self._sent(self._request("GET", headers), self.call if self.called else None)
 
-    async def say(self, message: Mapping[str, Any]) -> None:
-        """What has no answer: a notification, or the answer to a request of the server. Raises ``Broken``."""
+    async def notify(self, message: Mapping[str, Any]) -> None:
+        """Sends a message without an answer: a notification, or our reply to a server request. Raises ``Broken``."""
         await _read(await self.post(message, {}))
 
     async def delete(self) -> None:
@@ -116,13 +116,13 @@ class Wire:
         except httpx2.TransportError as error:
             raise self.noted(error, call) from None
         response.request = request
-        if "set-cookie" in response.headers:  # a balancer's: it leads the session to where it was opened
+        if "set-cookie" in response.headers:  # from a load balancer, to route the session to its server
             self._cookies.extract_cookies(response)
         response.stream = _Body(cast("httpx2.AsyncByteStream", response.stream), self, call)
         return response
 
     def noted(self, error: httpx2.TransportError, call: CallNotes | None) -> Broken:
-        """Of a call the first failure stays."""
+        """Notes the error; a call keeps its first failure."""
         code = self._exchange.tampered or next((word for kind, word in _CODES if isinstance(error, kind)), "")
         broken = Broken(code or "TRANSPORT_FAILED")
         if call is not None:
@@ -131,13 +131,13 @@ class Wire:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """An answer's body on its way to whoever reads it; a call's is hashed as it comes.
+    """An answer's body; a call's body is hashed as it arrives.
 
-    In pieces between which the loop has its turn: what is made of a piece, such as a flood of events, takes longer than
-    to receive it.
+    Yields pieces and lets the loop run between them, because processing a piece, such as a flood of events, takes
+    longer than receiving it.
     """
 
-    def __init__(self, stream: httpx2.AsyncByteStream, wire: Wire, call: CallNotes | None) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, wire: SessionWire, call: CallNotes | None) -> None:
         self._stream = stream
         self._wire = wire
         self._call = call
@@ -158,7 +158,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 async def _read(response: httpx2.Response) -> None:
-    """To its end, so that the connection can carry another request."""
+    """Reads the body to its end, so that the connection can be reused."""
     try:
         await response.aread()
     finally:
@@ -171,11 +171,11 @@ def _encoded(message: Mapping[str, Any]) -> bytes:
 
 
 def repeatable(value: str) -> bool:
-    """Whether what a server gave, such as a session id, can go back in a header as it is."""
+    """Whether a value from the server, such as a session id, can be sent back unchanged in a header."""
     return bool(value) and value.isascii() and value.isprintable() and value == value.strip()
 
 
 def media_type(response: httpx2.Response) -> str:
-    """Without parameters, in lower case."""
-    found: str = response.headers.get("content-type", "")
-    return found.partition(";")[0].strip().lower()
+    """The Content-Type in lower case, without parameters."""
+    content_type: str = response.headers.get("content-type", "")
+    return content_type.partition(";")[0].strip().lower()

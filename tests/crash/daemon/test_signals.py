@@ -17,7 +17,7 @@ import grpc
 import pytest
 from kblockd_mcp.settings import HANDSHAKE
 
-from kblockd.client import Answer, CallError, Completed, Unavailable, exchanges
+from kblockd.client import Answer, CallError, Completed, Unavailable, rpcs
 from kblockd.domain.records import Record, RecordType
 from kblockd.watchdog import EXIT_STALLED
 from tests.crash.daemon.forked import ForkedSite
@@ -215,7 +215,7 @@ def test_rpc_06_a_client_library_that_repeats_by_itself(world: World) -> None:
     with world.site.client() as agent:
         story.pending = agent.execute(story.call)
         story.approve()
-    exchange = exchanges.execute(story.call, wait=30.0, margin=30.0)
+    exchange = rpcs.execute(story.call, wait=30.0, margin=30.0)
     with grpc.insecure_channel(f"unix:{world.site.socket('agent')}", options=REPEATING) as channel:
         behaviour: Any = channel.unary_unary(
             exchange.path,

@@ -194,7 +194,7 @@ MATRIX = [
     Damage("head: deleted", "killed", gone("head"), REFUSED, "head is missing", lost=0),
     Damage("store: deleted", "killed", gone("store"), REFUSED, "store is missing"),
     Damage("store and head: deleted", "killed", gone("store", "head"), REFUSED, "there was a ledger here"),
-    Damage("a key: deleted", "killed", gone("keys/result.pem"), REFUSED, "never makes a key", True, 0),
+    Damage("a key: deleted", "killed", gone("keys/result.pem"), REFUSED, "never creates a key", True, 0),
     Damage(
         "a key: a bit flipped",
         "killed",

@@ -20,7 +20,7 @@ from pathlib import Path
 from kblockd.domain.fold import fold
 from kblockd.domain.records import RecordType, read
 from kblockd.ledger.merkle import MerkleTree
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from kblockd.store.head import read_head
 from kblockd.store.protocol import Append, Key, Payload
 from kblockd.store.rocks import RocksStore
@@ -116,7 +116,7 @@ class Copier:
         self._data, self._story = data, story
         self._execution = story.answered.execution_id
         self._numbers = itertools.count(1)
-        with look(data / "store") as view:
+        with open_view(data / "store") as view:
             leaves = [view.leaf(index) for index in range(view.size())]
             self._payloads = [value for _, value in view.encoded(("payload", self._execution))]
         self._records = [one for one in leaves if one is not None and _belongs(one, self._execution)]

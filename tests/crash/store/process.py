@@ -12,7 +12,7 @@ from typing import Any
 
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.verify import verify
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from kblockd.store.head import read_head
 from kblockd.store.rocks import RocksStore
 from tests.contract.store.folding import fold
@@ -71,7 +71,7 @@ async def check_kept(folder: Path, lines: Iterable[Line]) -> RocksStore:
     assert head.size >= max(heads, default=0)
     copy = folder / f"copy-{store.incarnation}"
     await store.backup(str(copy))
-    with look(copy / "store") as view:
+    with open_view(copy / "store") as view:
         report = verify(view, fold, heads={**heads, head.size: head.root})
     assert report.ok, report.differences
     assert report.size == head.size

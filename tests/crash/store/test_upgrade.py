@@ -12,7 +12,7 @@ from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.upgrade import refolding
 from kblockd.ledger.verify import verify
 from kblockd.store import schema, upgrade
-from kblockd.store.database import look, open_writable
+from kblockd.store.database import open_view, open_writable
 from kblockd.store.head import HeadFile, read_head
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.protocol import StoreRefused
@@ -61,12 +61,12 @@ def upgraded(folder: Path) -> int:
 def faults(folder: Path) -> list[str]:
     """What a verification by today's rules finds."""
     head = read_head(folder / "head")
-    with look(folder / "store") as view:
+    with open_view(folder / "store") as view:
         return [str(one) for one in verify(view, fold_of_today, heads={head.size: head.root}).differences]
 
 
 def marker(folder: Path) -> bytes | None:
-    with look(folder / "store") as view:
+    with open_view(folder / "store") as view:
         return view.raw(schema.FORMAT_KEY)
 
 

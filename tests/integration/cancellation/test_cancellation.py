@@ -78,7 +78,7 @@ class Struck:
 
     async def _forget(self) -> None:
         assert self.site.daemon is not None
-        self.site.daemon.rpc._authorizer._remembered.clear()
+        self.site.daemon.rpc._authorizer._cached.clear()
 
     def taken(self) -> dict[str, Any]:
         """What an execution takes and gives back."""
@@ -92,13 +92,13 @@ class Struck:
             "runs": len(daemon.supervisor._running) + len(daemon.supervisor._tasks),
             "leases": len(parts.leases._held),
             "targets": len(parts.leases._targets),
-            "slots": upstream.write._slots.taken,
+            "slots": upstream.write._slots.in_use,
             "adapter calls": len(upstream.write._running) + len(upstream.read._running),
             "questions": len(serving._open) + len(serving._queue) + sum(len(lane._given) for lane in serving._lanes),
             "shared questions": len(daemon.rpc._authorizer._asking),
             "calls": len(daemon.rpc._in_flight._running),
             "shares": [*shares._calls, *shares._streams, *shares._bytes, *shares._executions],
-            "turns": shares.reading.taken + shared._slots.taken,
+            "turns": shares.reading.in_use + shared._slots.in_use,
             "definitions": len(parts.describing._asking) + len(parts.describing._next),
             "late answers": len(parts.late._waiting),
         }

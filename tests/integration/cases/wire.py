@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from kblockd.client import Answer, Call, exchanges
+from kblockd.client import Answer, Call, rpcs
 from tests.harness import Site
 
 _OPTIONS = (("grpc.default_authority", "localhost"),)
@@ -25,7 +25,7 @@ def send(
     change: Callable[[bytes], bytes] = lambda request: request,
 ) -> Answer:
     """The agent's call; ``change`` has the last word on its bytes. Raises ``grpc.RpcError``."""
-    exchange = exchanges.execute(call, wait=30.0, margin=30.0)
+    exchange = rpcs.execute(call, wait=30.0, margin=30.0)
     with grpc.insecure_channel(f"unix:{site.socket('agent')}", options=_OPTIONS) as channel:
         method: Any = channel.unary_unary(exchange.path, response_deserializer=exchange.response.FromString)
         request = change(exchange.request.SerializeToString())

@@ -11,7 +11,7 @@ import pytest
 
 from kblockd.client.answers import Answer, Completed, UpstreamError
 from kblockd.domain.clock import parse_rfc3339
-from kblockd.upstream.connection import KEPT_SECONDS, Connection, Kept
+from kblockd.upstream.connection import IDLE_SECONDS, Connection, IdleConnections
 from tests.harness import approve
 from tests.integration.pipeline.local import (
     LONG_LEASE,
@@ -193,17 +193,17 @@ def test_a_connection_that_was_kept_before_the_machine_slept_carries_no_effect(
     site: StagedSite, pay: PaymentsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server may have given it up meanwhile, and what is lost in it may not be repeated."""
-    plain, taken = Kept.take, list[Connection | None]()
+    plain, taken = IdleConnections.take, list[Connection | None]()
 
-    def take(kept: Kept) -> Connection | None:
+    def take(kept: IdleConnections) -> Connection | None:
         taken.append(plain(kept))
         return taken[-1]
 
     async def sleep() -> None:
         taken.clear()
-        site.machine.asleep += KEPT_SECONDS
+        site.machine.asleep += IDLE_SECONDS
 
-    monkeypatch.setattr(Kept, "take", take)
+    monkeypatch.setattr(IdleConnections, "take", take)
     mine = order()
     call = refund_in("production", mine, key=mine)
     pending = ask(site, call)

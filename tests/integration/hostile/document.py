@@ -11,27 +11,27 @@ from tests.integration.hostile.rows import FINAL_SECONDS, PATIENT_SECONDS, Expec
 from tests.integration.hostile.table import GROUPS
 
 FILE: Final = ROOT / "kblockd" / "upstream" / "hostile.md"
-_INTRODUCTION: Final = f"""# What a hostile upstream can do, and what comes of it
+_INTRODUCTION: Final = f"""# What a hostile upstream can do, and how the action ends
 
 <!-- Written by `python -m tests.integration.hostile.document` from table.py and proofs.py beside it, which the tests
 play against a real daemon and real adapters: change these, not this file. -->
 
 Two attempts are allowed, an exchange may take ten seconds, the contract declares a strongly consistent lookup whose
-absence is final {FINAL_SECONDS} s after the call ({PATIENT_SECONDS} s where an abandoned call may still be carried
-out), and success must be proved by an independent read. Only the first call meets the misbehaviour, if nothing else
-is said. An upstream may do whatever it likes; what may not happen is a second effect that is kblockd's doing, a
-"nothing happened" that is not true, a success that is not proved, an attempt before a lookup is final, a credential in
-what is kept, or a daemon that suffers.
+absence is final {FINAL_SECONDS} s after the call ({PATIENT_SECONDS} s if an abandoned call may still be executed), and
+an independent read must prove success. Unless a row says otherwise, only the first call meets the misbehaviour. The
+upstream may do anything, but kblockd must never cause a second effect, report "nothing happened" untruthfully, report
+an unproved success, start another attempt before a lookup is final, store a credential, or harm the daemon.
 
-- *first attempt*: class and code of the attempt record, what is proved by the first call itself.
-  `failed_before_side_effect`: no byte left, or the tool's own error is one that the contract declares to come before
-  any work; sent again at once.
-  `unknown_outcome`: looked up by the effect key, until it is present, or its absence is final and it is sent again, or
-  nothing can prove it and an operator must. `completed_unverified`: answered, and believed only when it is read back.
-- *ends as*: state, result class and the code that the caller gets.
-- *attempts*: send markers in the ledger, all under one effect key. *calls*: requests that the upstream has read.
-- *next*: the next action over the same upstream, which behaves again.
-- *holds*: the cases and requirements that the row stands for.
+- *first attempt*: class and code of the attempt record, as proved by the first call alone.
+  `failed_before_side_effect`: no byte left, or the contract declares that this error of the tool precedes any work;
+  sent again at once.
+  `unknown_outcome`: looked up by the effect key until the effect is present, or its absence is final and the call is
+  sent again, or nothing can prove either and an operator must decide. `completed_unverified`: answered, but counted as
+  a success only once it has been read back.
+- *ends as*: state, result class and the caller's code.
+- *attempts*: send markers in the ledger, all with one effect key. *calls*: requests that the upstream has read.
+- *next*: the next action on the same upstream, which behaves again.
+- *holds*: the cases and requirements that the row covers.
 """
 
 

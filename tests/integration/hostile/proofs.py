@@ -138,17 +138,17 @@ _HEAD: Final = "nothing more | effect free | in `rejected_before_work` | in `in_
 _STATUS_WORDS: Final = (
     """## What an answer proves
 
-That the upstream refused a call is not something that an adapter can say, and no answer proves it without a word of the
-contract: REJECTED without `tool.errors` does not exist. The next two tables are played answer by answer through the
-real adapters, each with one and with three attempts: every status from 100 to 599 with every kind of body, and every
-JSON-RPC code with thirty texts after which the tool had acted or had not. Whatever was answered, there was at most one
-effect where the absence was not proved, and "nothing happened" was never said over an effect.
+An adapter cannot report that the upstream refused a call, and no answer proves a refusal unless the contract declares
+it in `tool.errors`. The tests play the next two tables answer by answer through the real adapters, each with one and
+with three attempts: every status from 100 to 599 with every kind of body, and every JSON-RPC code with thirty texts,
+with and without a prior effect. There was never more than one effect unless its absence had been proved, and "nothing
+happened" was never reported after an effect.
 
-`before`: it proves that nothing happened, and the next attempt may follow at once. `unknown`: it is looked up.
-`answered`: it is verified. `refused`: a contract that lists such a status or code does not load.
+`before`: proves that nothing happened; the next attempt may follow at once. `unknown`: looked up. `answered`: verified.
+`refused`: a contract that lists such a status or code does not load.
 
-Bodies: `own` has the shape that `tool.errors` declares (for MCP, a JSON-RPC error under this call's id), `gateway` is
-JSON of something in between, `page` is HTML. The columns are what the contract says besides that shape.
+Bodies: `own` has the shape declared in `tool.errors` (for MCP, a JSON-RPC error with this call's id), `gateway` is JSON
+from an intermediary, `page` is HTML. The columns are what the contract declares besides that shape.
 """,
     f"| status | adapter | body | {_HEAD}",
     "|---|---|---|---|---|---|---|",

@@ -200,7 +200,9 @@ async def test_ups_03_ups_05_ups_06_every_status_around_an_mcp_call(body: str) -
 def told(code: int, text: str, data: Any, *, own: bool = True) -> Outcome:
     """What the plugin makes of a JSON-RPC error; that the tool has acted or not changes no byte of it."""
     notes = CallNotes(status=200, content_type="application/json")
-    return classify.outcome(classify.Evidence(1, notes, error=ErrorData(code=code, message=text, data=data), own=own))
+    return classify.outcome(
+        classify.CallEvidence(1, notes, error=ErrorData(code=code, message=text, data=data), own=own)
+    )
 
 
 def test_ups_01_ups_02_every_code_of_json_rpc_with_every_text() -> None:

@@ -11,7 +11,7 @@ from kblockd_mcp.adapter import McpAdapter
 
 from kblockd.upstream.adapter import AdapterContext, Call
 from kblockd.upstream.address_guard import AddressGuard
-from kblockd.upstream.exchange import Guard, Origin
+from kblockd.upstream.exchange import Guard, HttpOrigin
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"),)
 MODERN = "2026-07-28"
@@ -20,7 +20,7 @@ HANDSHAKE = "2025-11-25"
 
 def adapter(url: str, protocol: str = "auto", max_response_bytes: int = 1 << 20, **settings: Any) -> McpAdapter:
     """An opened adapter; nothing is connected yet."""
-    guard = Guard(Origin.of(url), AddressGuard(LOOPBACK).connect, None, max_response_bytes)
+    guard = Guard(HttpOrigin.of(url), AddressGuard(LOOPBACK).connect, None, max_response_bytes)
     context = AdapterContext(
         upstream="upstream",
         url=url,

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from kblockd_mcp import request
 from kblockd_mcp.session import Session
-from kblockd_mcp.wire import Wire
+from kblockd_mcp.wire import SessionWire
 from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -285,7 +285,9 @@ async def test_a_second_call_in_a_session_never_leaves(server: RawMcp) -> None:
     """R176, C28: whatever asks for it, a defect here included, the wire carries one ``tools/call`` a session."""
     opened = adapter(server.url)
     exchange = opened._context.exchange(time.monotonic() + 10)
-    one = Session(Wire(exchange, httpx2.URL(server.url), {}, lambda: 10.0, itertools.count(1)), modern=server.modern)
+    one = Session(
+        SessionWire(exchange, httpx2.URL(server.url), {}, lambda: 10.0, itertools.count(1)), modern=server.modern
+    )
     if not server.modern:
         await one.handshake()
     params = request.build(call()).params

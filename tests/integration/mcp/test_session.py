@@ -12,7 +12,7 @@ import httpx2
 import kblockd_mcp.session
 import pytest
 from kblockd_mcp.session import Session
-from kblockd_mcp.wire import Wire
+from kblockd_mcp.wire import SessionWire
 
 from kblockd.upstream.adapter import AdapterFault, Sent
 from tests.integration.mcp.rig import HANDSHAKE, adapter, call
@@ -63,9 +63,9 @@ class _Whole(httpx2.AsyncByteStream):
         yield self._body
 
 
-def wire(body: bytes | None, left: float) -> Wire:
+def wire(body: bytes | None, left: float) -> SessionWire:
     exchange: Any = Exchange(body)
-    return Wire(exchange, URL, {}, lambda: left, itertools.count(1))
+    return SessionWire(exchange, URL, {}, lambda: left, itertools.count(1))
 
 
 async def test_a_large_answer_leaves_the_loop_its_turns() -> None:

@@ -22,7 +22,7 @@ from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import TargetPin
 from kblockd.execution.stages import Stage
 from kblockd.policy.recorded import Inputs, decisions
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from tests.harness import ROOT, approve, refund, refund_contract
 from tests.integration.pipeline.local import (
     LONG_LEASE,
@@ -464,7 +464,7 @@ def _refused_decision(site: LocalSite, index: int, *, reason: str, effect: str) 
     assert (refused["stage"], refused["execution"]) == (Stage.DECIDE, "")
     assert (found["reason"], found["effect"]) == (reason, effect)
     assert found["policy_revision"] == site.daemon.parts.engine.status().revision
-    with look(site.data / "store") as view:
+    with open_view(site.data / "store") as view:
         [decision] = [one for one in decisions(view) if one.decision_id == found["decision_id"]]
         assert digest(Inputs(view).question(decision).document) == found["input_sha256"]
     return found

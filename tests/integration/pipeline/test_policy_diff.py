@@ -17,7 +17,7 @@ from kblockd.domain import rows
 from kblockd.domain.records import RecordType
 from kblockd.execution.retention import WHAT, InputRetention
 from kblockd.policy.recorded import decisions
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from tests.contract.policy.support import opa_binary
 from tests.harness import approve
 from tests.integration.pipeline.limits import limited, policy, refunds
@@ -229,13 +229,13 @@ def test_what_retention_erased_is_said_to_be_not_replayable_and_nothing_else_is_
     days = site.daemon.configuration.policy.input_retention_days
     assert site.run(InputRetention(parts.store, parts.clock, days).erase()) == 0
     before = size(site)
-    with look(site.data / "store") as view:
+    with open_view(site.data / "store") as view:
         made = list(decisions(view))
         assert all(view.raw(rows.policy_input(one.execution, one.input_payload)) is not None for one in made)
     of_executions = [one for one in made if one.execution]
     assert (len(of_executions), {one.entrypoint for one in made if not one.execution}) == (4, {AUTHZ})
     assert site.run(InputRetention(parts.store, Later(parts.clock, days), days).erase()) == len(made)
-    with look(site.data / "store") as view:
+    with open_view(site.data / "store") as view:
         assert [view.raw(rows.policy_input(one.execution, one.input_payload)) for one in made] == [None] * len(made)
     [pruned] = news(site, before)
     counted = (pruned["type"], pruned["body"]["what"], pruned["body"]["count"])
@@ -257,7 +257,7 @@ def test_with_no_retention_no_input_is_kept(tmp_path: Path) -> None:
     with limited(2.0, daemon={"policy": {"input_retention_days": 0, "evaluate_timeout_seconds": 5.0}}) as (site, _):
         [ran] = refunds(site, ["1.00"])
         result = run(site, in_force(site), policy(tmp_path / "new", 0.5))
-        with look(site.data / "store") as view:
+        with open_view(site.data / "store") as view:
             kept = [value for _, value in view.encoded(("payload", ran)) if b"kept-input" in value]
             recorded = list(decisions(view))
     assert result.exit_code == 3

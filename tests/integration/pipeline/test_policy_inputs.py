@@ -18,7 +18,7 @@ from kblockd.domain import rows
 from kblockd.domain.canonical import digest
 from kblockd.domain.envelope import TargetPin
 from kblockd.policy.recorded import Inputs, Question, Recorded, decisions
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from tests.harness import approve, refund
 from tests.integration.pipeline import limits
 from tests.integration.pipeline.local import (
@@ -156,7 +156,7 @@ def test_kept_inputs_are_restricted_small_and_hold_no_arguments(with_credentials
     echoing, _ = with_credentials
     secret = "ssn-078-05-1120"
     execution = with_memo(echoing, order(), secret)
-    with look(echoing.data / "store") as view:
+    with open_view(echoing.data / "store") as view:
         kept = [view.raw(rows.payload(execution, one.input_payload)) for one, _ in questions(echoing, execution)]
         leaves = [view.leaf(index) for index in range(view.size())]
         on_record = [value for key, value in view.encoded(("execution",))]
@@ -208,7 +208,7 @@ def test_a_decision_and_its_input_are_one_commit(
 
 def questions(site: LocalSite, execution: str) -> list[tuple[Recorded, Question]]:
     """The decisions of one execution with their inputs, as the store gives them back."""
-    with look(site.data / "store") as view:
+    with open_view(site.data / "store") as view:
         inputs = Inputs(view)
         return [(one, inputs.question(one)) for one in decisions(view) if one.execution == execution]
 

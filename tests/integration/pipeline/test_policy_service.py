@@ -9,7 +9,7 @@ import pytest
 from kblockd.client.errors import PermissionDenied
 from kblockd.domain.canonical import digest
 from kblockd.policy.recorded import Inputs, decisions
-from kblockd.store.database import look
+from kblockd.store.database import open_view
 from tests.harness import refund
 from tests.integration.pipeline.local import LocalSite, ask, news, order, since, size, until
 
@@ -21,7 +21,7 @@ def question(site: LocalSite) -> dict[str, Any]:
     """The input of a decision that the daemon made: a refund that waits for its approval."""
     mine = order()
     execution = ask(site, refund(mine, key=mine)).execution_id
-    with look(site.data / "store") as view:
+    with open_view(site.data / "store") as view:
         recorded = next(one for one in decisions(view) if one.execution == execution)
         return dict(Inputs(view).question(recorded).document)
 

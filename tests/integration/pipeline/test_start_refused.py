@@ -130,7 +130,7 @@ def test_a_variable_that_the_environment_lacks_refuses_the_start(
     own.rewrite(lambda it: it["execution"].pop("credential_source", None), "actions/payment.refund.create.yaml")
     with pytest.raises(CatalogError) as refused:
         own.start()
-    said = "upstream payments: credentials.write: the environment has no KBLOCKD_TEST_PAY; set it in the daemon's"
+    said = "upstream payments: credentials.write: the environment variable KBLOCKD_TEST_PAY is not set; set it in the"
     assert said in str(refused.value)
 
 
@@ -143,4 +143,4 @@ def test_a_credential_file_that_is_missing_at_the_start_is_said(
     with caplog.at_level(logging.WARNING):
         own.start()
     (said,) = [record.getMessage() for record in caplog.records if "credentials.write" in record.getMessage()]
-    assert "upstreams/absent: No such file or directory; nothing is sent to this upstream until it is mended" in said
+    assert "upstreams/absent: No such file or directory; nothing is sent to this upstream until it is fixed" in said

@@ -176,7 +176,7 @@ def test_pol_05_a_draft_is_looked_at_and_comes_into_force_nowhere(run: Run, fold
     options = ("--config", config)
     refused = run("check", folder, *options)
     assert (refused.exit_code, "nobody signed this bundle" in refused.stderr) == (1, True)
-    assert "can be checked with --draft" in refused.stderr
+    assert "check an unsigned bundle with --draft" in refused.stderr
     for command in (("check", "--draft"), ("test",)):
         assert run(command[0], folder, *command[1:], *options).exit_code == 0
     both = run("check", folder, "--draft", "--bundle", served, *options)

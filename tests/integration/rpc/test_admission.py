@@ -119,7 +119,7 @@ async def test_agt_05_bytes_of_waiting_requests_are_bounded_by_principal(tmp_pat
         async def watch() -> None:
             while True:
                 most["held"] = max(most["held"], *admission._bytes.values(), 0)
-                most["read"] = max(most["read"], admission.reading.taken)
+                most["read"] = max(most["read"], admission.reading.in_use)
                 await asyncio.sleep(0)
 
         watching = asyncio.ensure_future(watch())

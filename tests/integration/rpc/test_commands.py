@@ -187,7 +187,7 @@ def test_a_checkpoint_of_another_history_is_found(site: Site, run: Run, offline:
     forged = tmp_path / "forged"
     forged.write_text("\n".join(lines))
     refused = offline("ledger", "verify", "--checkpoint", str(forged))
-    assert (refused.exit_code, f"{forged}: no checkpoint of kblockd.example/" in refused.stderr) == (1, True)
+    assert (refused.exit_code, f"{forged}: not a checkpoint of kblockd.example/" in refused.stderr) == (1, True)
 
 
 @pytest.mark.xdist_group("commands")
@@ -198,7 +198,7 @@ def test_what_is_no_checkpoint_is_named_with_its_file(run: Run, offline: Run, tm
     other.write_bytes(b"\xff{}")
     refused = offline("ledger", "verify", "--checkpoint", str(kept), "--checkpoint", str(other), "--json")
     assert refused.exit_code == 1
-    assert json.loads(refused.stdout)["message"].startswith(f"{other}: no checkpoint of kblockd.example/")
+    assert json.loads(refused.stdout)["message"].startswith(f"{other}: not a checkpoint of kblockd.example/")
 
 
 @pytest.mark.xdist_group("commands")

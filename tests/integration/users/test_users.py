@@ -139,10 +139,10 @@ def test_loc_03_the_deployment_that_was_documented_before_is_refused(deployment:
     """All sockets 0660 with the daemon's own group: whoever has that group asks and approves."""
     deployment.listen(dict.fromkeys(("agent", "lead", "operator"), ("0660", None)))
     said = deployment.refused()
-    assert f"the group {DAEMON.gid} reaches this socket of local:lead (owner person:lead)" in said
-    assert "its members could ask and approve" in said
+    assert f"the group {DAEMON.gid} can open this socket of local:lead (owner person:lead)" in said
+    assert "its members could request and approve" in said
     deployment.listen({"agent": ("0660", AGENTS), "lead": ("0660", AGENTS)})
-    assert f"the group {AGENTS} reaches this socket of local:lead" in deployment.refused()
+    assert f"the group {AGENTS} can open this socket of local:lead" in deployment.refused()
 
 
 def test_a_group_that_the_daemon_is_not_in_is_said_with_the_mend(deployment: Deployment) -> None:

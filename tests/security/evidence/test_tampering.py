@@ -73,7 +73,7 @@ def _with_old_signature(envelope: bytes, payload: bytes) -> bytes:
     return canonical({**json.loads(envelope), "payload": base64.b64encode(payload).decode()})
 
 
-def _verdict(world: World, **changed: bytes) -> verify_offline.Verdict:
+def _verdict(world: World, **changed: bytes) -> verify_offline.ReceiptVerdict:
     return verify_offline.verify(**world.parts(**changed))  # type: ignore[arg-type]  # parts are named alike
 
 

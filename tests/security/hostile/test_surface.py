@@ -14,7 +14,7 @@ from kblockd.client.errors import CallError, NotFound, PermissionDenied
 from kblockd.upstream.adapter import Call, Outcome, Sent
 from kblockd.upstream.address_guard import is_global_unicast
 from kblockd.upstream.credentials import Credential
-from kblockd.upstream.wrapper import GuardedAdapter, Limits
+from kblockd.upstream.wrapper import CallLimits, GuardedAdapter
 from tests.harness import approve, refund
 from tests.integration.pipeline.local import LocalSite, ask, order, records, run_approved
 from tests.security.hostile.fuzz import configured, walk
@@ -97,7 +97,7 @@ async def _answered(outcome: Outcome, tmp_path: Path) -> Outcome:
         credential=Credential(f"file:{read}"),
         other=Credential(f"file:{write}"),
         slots=asyncio.Semaphore(1),
-        limits=Limits(4096),
+        limits=CallLimits(4096),
     )
     loop = asyncio.get_running_loop()
     return await guarded.read(Call("t", {}, "", "none", "", loop.time() + 5, None, {}))

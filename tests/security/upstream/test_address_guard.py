@@ -15,7 +15,7 @@ import pytest
 
 from kblockd.upstream import special_addresses
 from kblockd.upstream.address_guard import AddressGuard, AddressRefused, is_global_unicast, normalised
-from kblockd.upstream.exchange import Guard, Origin
+from kblockd.upstream.exchange import Guard, HttpOrigin
 from tests.unit.upstream import make_special_addresses
 from tests.upstreams.misbehaving import MisbehavingServer
 from tests.upstreams.rest_app import RestApp
@@ -278,7 +278,7 @@ async def test_other_spellings_of_loopback_are_refused(host: str) -> None:
 async def test_the_exchange_says_why() -> None:
     """The adapter learns ADDRESS_REFUSED, and that no byte was sent."""
     with MisbehavingServer(RestApp()) as server:
-        guard = Guard(Origin("http", "127.0.0.1", server.port), AddressGuard().connect, None, 1 << 20)
+        guard = Guard(HttpOrigin("http", "127.0.0.1", server.port), AddressGuard().connect, None, 1 << 20)
         exchange = guard.exchange(time.monotonic() + 10)
         request = httpx2.Request("GET", f"http://127.0.0.1:{server.port}/")
         with pytest.raises(httpx2.ConnectError):

@@ -15,8 +15,8 @@ import pytest
 
 from kblockd.upstream.adapter import Reply
 from kblockd.upstream.address_guard import AddressGuard
-from kblockd.upstream.connection import KEPT_SECONDS, Kept
-from kblockd.upstream.exchange import ExchangeCut, Guard, Origin
+from kblockd.upstream.connection import IDLE_SECONDS, IdleConnections
+from kblockd.upstream.exchange import ExchangeCut, Guard, HttpOrigin
 from kblockd.upstream.tls import make_context
 from kblockd.upstream.wire import Wire
 from tests.security.upstream.certificates import Certificate
@@ -64,9 +64,9 @@ class Peer:
 async def peer(behaviour: Behaviour) -> AsyncIterator[Peer]:
     made = Peer(behaviour)
     server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    origin = Origin("http", "127.0.0.1", server.sockets[0].getsockname()[1])
+    origin = HttpOrigin("http", "127.0.0.1", server.sockets[0].getsockname()[1])
     connect = AddressGuard([ipaddress.ip_network("127.0.0.0/8")]).connect
-    made.guard = Guard(origin, connect, None, 64 * 1024, kept=Kept(lambda: made.now))
+    made.guard = Guard(origin, connect, None, 64 * 1024, idle=IdleConnections(lambda: made.now))
     async with server:
         try:
             yield made
@@ -167,7 +167,7 @@ async def test_an_old_connection_is_not_used() -> None:
     """Servers give up idle connections after some seconds; a call that crosses the close could not be repeated."""
     async with peer(good) as made, asyncio.timeout(20):
         await made.ask()
-        made.now += KEPT_SECONDS
+        made.now += IDLE_SECONDS
         await made.ask()
         assert made.connections == 2
 
@@ -346,7 +346,7 @@ async def test_a_request_that_does_not_leave_in_time_never_leaves(scheme: str, t
     shown = Certificate(tmp_path, "localhost")
     context = shown.context if scheme == "https" else None
     server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1024, ssl=context)
-    origin = Origin(scheme, "localhost", server.sockets[0].getsockname()[1])
+    origin = HttpOrigin(scheme, "localhost", server.sockets[0].getsockname()[1])
     connect = AddressGuard([ipaddress.ip_network("127.0.0.0/8")], resolve=here).connect
     # The clock stands still, so that a slow machine spends the second where it is meant: in the write.
     now = time.monotonic()

@@ -16,7 +16,7 @@ import pytest
 
 from kblockd.upstream.address_guard import AddressGuard
 from kblockd.upstream.body import Gzip
-from kblockd.upstream.exchange import ExchangeCut, Guard, GuardedExchange, Origin
+from kblockd.upstream.exchange import ExchangeCut, Guard, GuardedExchange, HttpOrigin
 from kblockd.upstream.scope import Scope, entered
 
 Serve = Callable[[bytes, asyncio.StreamWriter], object]
@@ -49,7 +49,7 @@ class Wire:
 
     def exchange(self, seconds: float = 20.0) -> GuardedExchange:
         guard = AddressGuard([ipaddress.ip_network("127.0.0.0/8")])
-        return Guard(Origin("http", "127.0.0.1", self.port), guard.connect, None, LIMIT).exchange(
+        return Guard(HttpOrigin("http", "127.0.0.1", self.port), guard.connect, None, LIMIT).exchange(
             time.monotonic() + seconds
         )
 

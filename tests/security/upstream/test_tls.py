@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from kblockd.upstream.address_guard import AddressGuard
-from kblockd.upstream.exchange import Guard, GuardedExchange, Origin
+from kblockd.upstream.exchange import Guard, GuardedExchange, HttpOrigin
 from kblockd.upstream.tls import make_context
 from tests.security.upstream.certificates import Certificate
 from tests.upstreams.misbehaving import MisbehavingServer
@@ -77,7 +77,7 @@ def _exchange(
         return ["127.0.0.1"]
 
     address_guard = AddressGuard([ipaddress.ip_network("127.0.0.0/8")], resolve=resolve)
-    guard = Guard(Origin("https", host, port), address_guard.connect, make_context(trusted), 1 << 20, pins)
+    guard = Guard(HttpOrigin("https", host, port), address_guard.connect, make_context(trusted), 1 << 20, pins)
     return guard.exchange(time.monotonic() + 20)
 
 

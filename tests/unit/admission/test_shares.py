@@ -15,7 +15,7 @@ from kblockd.admission.shares import (
     BYTES_PER_SECOND,
     DEBT_SECONDS,
     HOLD_SECONDS,
-    KEPT_BYTES,
+    PAYLOAD_BYTES,
     REFUSALS_PER_SECOND,
     SMALL,
 )
@@ -131,9 +131,9 @@ def test_records_come_back_with_time_and_a_debt_is_paid_first() -> None:
 
 def test_agt_06_what_is_kept_beside_a_record_counts_by_its_size() -> None:
     table = Admission(SHARES, Hand())
-    table.recorded(1, 8 * KEPT_BYTES)
+    table.recorded(1, 8 * PAYLOAD_BYTES)
     assert table.may_record()
-    table.recorded(0, KEPT_BYTES)
+    table.recorded(0, PAYLOAD_BYTES)
     assert not table.may_record()
 
 

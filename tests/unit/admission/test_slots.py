@@ -59,7 +59,7 @@ async def test_agt_04_a_share_leaves_room_for_the_others_at_once() -> None:
     _release("hostile", slots)  # goes to its own next one
     await _turn()
     assert sum(task.done() for task in crowd) == 4
-    assert slots.taken == 4
+    assert slots.in_use == 4
     for task in crowd:
         task.cancel()
     await asyncio.gather(*crowd, return_exceptions=True)
@@ -73,7 +73,7 @@ async def test_who_has_just_been_given_a_place_and_is_cancelled_gives_it_back() 
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
     assert first.done()
-    assert slots.taken == 0
+    assert slots.in_use == 0
     with on_behalf_of("b"):
         assert slots.try_acquire()
 
@@ -86,7 +86,7 @@ async def test_who_is_cancelled_and_has_not_run_since_is_not_given_a_place() -> 
     second.cancel()
     _release("a", slots)
     await asyncio.gather(second, return_exceptions=True)
-    assert slots.taken == 0
+    assert slots.in_use == 0
 
 
 async def test_what_nobody_has_cannot_be_given_back() -> None:
@@ -120,9 +120,9 @@ async def _played(steps: list[tuple[str, str]], total: int, share: int) -> None:
             await _turn()
     await _turn()
     have = {who: sum(task.done() for task in mine) for who, mine in asked.items()}
-    assert slots.taken == sum(have.values()) <= total
+    assert slots.in_use == sum(have.values()) <= total
     assert all(count <= share for count in have.values())
-    if slots.taken < total:  # then whoever waits has its whole share
+    if slots.in_use < total:  # then whoever waits has its whole share
         assert all(have[who] == share for who, mine in asked.items() if len(mine) > have[who])
     await _end(*(task for mine in asked.values() for task in mine))
 

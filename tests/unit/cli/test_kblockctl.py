@@ -400,7 +400,7 @@ def test_revoking_does_not_ask(daemon: Daemon, run: Run) -> None:
 
 def test_a_revocation_says_what_stops(daemon: Daemon, run: Run) -> None:
     done = run("revoke", "appr_1", "--reason", "not any more", who="lead")
-    assert done.stdout == f"appr_1 is revoked; {APPROVAL.execution_id} cannot run any more\n"
+    assert done.stdout == f"appr_1 is revoked; {APPROVAL.execution_id} can no longer run\n"
     assert daemon.approvals.revoked == [(LEAD, "appr_1", "not any more")]
 
 

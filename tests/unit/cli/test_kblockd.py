@@ -131,7 +131,7 @@ def test_an_upstream_that_does_not_answer_says_where_to_look(run: Run, config: P
         file = config.parent / "upstreams" / "payments.yaml"
         file.write_text(file.read_text().replace("http://127.0.0.1:9301/mcp", url))
         shown = run("upstream", "pin", "payments")
-    assert (shown.exit_code, f"next: see that {url} serves" in shown.stderr) == (1, True)
+    assert (shown.exit_code, f"next: check that {url} is serving" in shown.stderr) == (1, True)
     assert all(line.startswith("  # ") for line in shown.stdout.splitlines()[1:])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kblockd.cli import verification
-from kblockd.cli.verification import LOOKS, verdict
+from kblockd.cli.verification import LOOKS, verify_directory
 from kblockd.domain.fold import fold
 from kblockd.domain.records import Record, RecordType
 from kblockd.ledger.merkle import MerkleTree
@@ -43,7 +43,7 @@ def held(data_dir: Path) -> Iterator[None]:
 
 def looks(monkeypatch: pytest.MonkeyPatch, *outcomes: Report | Exception | None) -> None:
     """What each look sees; None is the real look."""
-    real: Callable[..., Report] = verification._look
+    real: Callable[..., Report] = verification._verify
     left = list(outcomes)
 
     def look(*arguments: object) -> Report:
@@ -52,7 +52,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, *outcomes: Report | Exception | None)
             raise outcome
         return outcome or real(*arguments)
 
-    monkeypatch.setattr(verification, "_look", look)
+    monkeypatch.setattr(verification, "_verify", look)
 
 
 def differing(*where: str) -> Report:
@@ -69,14 +69,14 @@ def test_alone_the_folder_is_locked_and_one_look_decides(data_dir: Path) -> None
         seen.append((done, size))
 
     seen: list[tuple[int, int]] = []
-    found = verdict(data_dir, {}, progress)
+    found = verify_directory(data_dir, {}, progress)
     assert (found.ok, found.decided, found.looks, seen[-1]) == (True, True, 1, (RECORDS, RECORDS))
     DirectoryLock(data_dir).release()
 
 
 def test_alone_a_fault_is_not_looked_at_again(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks(monkeypatch, differing("record 1"))
-    found = verdict(data_dir, {}, None)
+    found = verify_directory(data_dir, {}, None)
     assert (found.ok, found.decided, found.looks) == (False, True, 1)
 
 
@@ -87,7 +87,7 @@ def test_beside_a_daemon_a_moment_in_between_is_no_alarm(
 ) -> None:
     waits: list[float] = []
     looks(monkeypatch, first, None)
-    found = verdict(data_dir, {}, None, waits.append)
+    found = verify_directory(data_dir, {}, None, waits.append)
     assert (found.ok, found.looks, len(waits)) == (True, 2, 1)
     assert found.report is not None
     assert found.report.size == RECORDS
@@ -106,7 +106,7 @@ def test_beside_a_daemon_what_it_may_explain_is_neither_verified_nor_refuted(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, seen: list[Report | Exception]
 ) -> None:
     looks(monkeypatch, *seen)
-    found = verdict(data_dir, {}, None, lambda seconds: None)
+    found = verify_directory(data_dir, {}, None, lambda seconds: None)
     assert (found.ok, found.decided, found.looks) == (False, False, LOOKS)
 
 
@@ -115,11 +115,11 @@ def test_beside_a_daemon_the_same_difference_every_time_is_real(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks(monkeypatch, differing("record 1", "row x"), differing("record 1"), differing("record 1", "row y"))
-    found = verdict(data_dir, {}, None, lambda seconds: None)
+    found = verify_directory(data_dir, {}, None, lambda seconds: None)
     assert (found.ok, found.decided) == (False, True)
 
 
 def test_without_a_ledger_nothing_is_made_and_the_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreRefused, match="data_dir is right"):
-        verdict(tmp_path, {}, None)
+    with pytest.raises(StoreRefused, match="check data_dir"):
+        verify_directory(tmp_path, {}, None)
     assert not list(tmp_path.iterdir())

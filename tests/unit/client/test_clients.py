@@ -118,7 +118,7 @@ async def test_the_daemon_answers_before_the_client_gives_up(daemon: Daemon, con
     await client.execute(CALL)
     await client.execute(replace(CALL, wait_seconds=0))
     assert [wait for _, _, wait, _ in daemon.executions.calls] == [120.0, 0.0]
-    exchange = client_package.exchanges.execute(CALL, wait=120.0, margin=channel.MARGIN_SECONDS)
+    exchange = client_package.rpcs.execute(CALL, wait=120.0, margin=channel.MARGIN_SECONDS)
     assert exchange.timeout == 150.0
 
 

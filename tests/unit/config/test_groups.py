@@ -63,7 +63,7 @@ def test_loc_03_one_group_that_reaches_the_sockets_of_two_owners_is_refused(
         assert fault.key == "listeners[1]"
         for named in ("local:agent (owner team:support-bot)", "local:lead (owner person:lead)", "run/agent.sock"):
             assert named in fault.message
-    with pytest.raises(Exception, match="its members could ask and approve"):
+    with pytest.raises(Exception, match="its members could request and approve"):
         load(folder.path / DAEMON, account=_ACCOUNT) if agent == lead else loaded(folder)
 
 
@@ -76,8 +76,8 @@ def test_one_group_may_reach_several_sockets_of_one_owner(folder: Folder, change
 def test_a_group_that_does_not_act_or_does_not_exist_is_refused(folder: Folder) -> None:
     listen(folder, agent=("0600", AGENTS), lead=("0660", "no-such-group"))
     said = {fault.key: str(fault) for fault in folder.faults()}
-    assert "acts only with a mode that lets a group in, not with 0600" in said["listeners[0].group"]
-    assert "no group 'no-such-group' on this machine; groupadd" in said["listeners[1].group"]
+    assert "has no effect: the mode 0600 gives the group no access" in said["listeners[0].group"]
+    assert "group 'no-such-group' does not exist on this machine; groupadd" in said["listeners[1].group"]
 
 
 @pytest.mark.parametrize("group", [-1, 2**32 - 1, "", "a b", "../x", True, 1.5])
@@ -94,7 +94,7 @@ def test_a_user_in_the_groups_of_two_owners_is_warned_of(folder: Folder, monkeyp
     monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(groups[gid]))
     monkeypatch.setattr(pwd, "getpwall", lambda: [bot])
     listen(folder, agent=("0660", AGENTS), lead=("0660", LEADS))
-    expected = "listeners: the user anna is in groups that reach sockets of person:lead, team:support-bot"
+    expected = "listeners: the user anna is in groups that can open sockets of person:lead, team:support-bot"
     assert loaded(folder).warnings == (expected,)
 
 

@@ -106,7 +106,7 @@ def test_an_untested_policy_is_said_at_the_start(folder: Any, change: Any) -> No
     change(DAEMON, "policy.require_tests", False)
     read = folder.load()
     assert not read.policy.require_tests
-    assert read.warnings == ("policy.require_tests: a policy that nobody has tested may come into force",)
+    assert read.warnings == ("policy.require_tests: an untested policy may come into force",)
 
 
 def test_the_result_is_frozen(folder: Any) -> None:
@@ -200,7 +200,7 @@ def test_absence_must_become_final_while_it_is_looked_for(folder: Any, change: A
 def test_two_contracts_for_one_action_are_refused(folder: Any) -> None:
     """R046: which of the two would hold is no question for the order of files."""
     folder.files["actions/again.yaml"] = copy.deepcopy(folder.files[CONTRACT])
-    assert "has a contract already" in told(folder, CONTRACT, "action.type")
+    assert "already has a contract" in told(folder, CONTRACT, "action.type")
 
 
 def test_an_unknown_upstream_is_refused(folder: Any, change: Any) -> None:
@@ -289,12 +289,12 @@ def test_a_folder_that_is_absent_or_empty_is_refused(folder: Any, change: Any, k
     change(DAEMON, key, "absent")
     assert "cannot be read" in told(folder, "absent", "the document")
     (folder.path / "absent").mkdir()
-    assert "holds no *.yaml" in told(folder, "absent", "the document")
+    assert "contains no *.yaml" in told(folder, "absent", "the document")
 
 
 def test_an_upstreams_file_name_is_its_name(folder: Any) -> None:
     folder.files["upstreams/Pay ments.yaml"] = copy.deepcopy(folder.files[UPSTREAM])
-    assert "no name" in told(folder, "upstreams/Pay ments.yaml", "the document")
+    assert "not a valid name" in told(folder, "upstreams/Pay ments.yaml", "the document")
 
 
 # ---- principals and listeners
@@ -303,7 +303,7 @@ def test_an_upstreams_file_name_is_its_name(folder: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "key", "said"),
     [
-        ("principals.1.id", "local:agent", "principals[1].id", "twice"),
+        ("principals.1.id", "local:agent", "principals[1].id", "duplicate id"),
         ("principals.0.roles", ["finance"], "principals[0].roles", "could approve"),
         ("principals.0.roles", ["operator"], "principals[0].roles", "could approve"),
         ("principals.2.roles", ["operator", "finance"], "principals[2].roles", "one socket"),
@@ -311,8 +311,13 @@ def test_an_upstreams_file_name_is_its_name(folder: Any) -> None:
         ("principals.0.kind", "robot", "principals[0].kind", "'agent', 'person' or 'service'"),
         ("principals.0.owner", "", "principals[0].owner", "must match"),
         ("principals", [], "principals", "at least 1"),
-        ("listeners.1.unix", "/run/kblockd/agent.sock", "listeners[1].unix", "one socket, one principal"),
-        ("listeners.1.unix", "/run/" + "x" * 103, "listeners[1].unix", "108 bytes, a socket at most 107"),
+        ("listeners.1.unix", "/run/kblockd/agent.sock", "listeners[1].unix", "give each principal its own socket"),
+        (
+            "listeners.1.unix",
+            "/run/" + "x" * 103,
+            "listeners[1].unix",
+            "108 bytes, more than the 107",
+        ),
         ("listeners.1.principal", "local:nobody", "listeners[1].principal", "no principal"),
         ("listeners.1.mode", 600, "listeners[1].mode", "must be a text"),
         ("listeners.1.mode", "600", "listeners[1].mode", "must match"),
@@ -337,7 +342,7 @@ def test_unsafe_or_unknown_is_refused(folder: Any, change: Any, path: str, value
 
 def test_a_socket_path_is_measured_after_it_is_resolved(folder: Any, change: Any) -> None:
     change(DAEMON, "listeners.1.unix", "x" * 104)
-    assert "a socket at most 107" in told(folder, DAEMON, "listeners[1].unix")
+    assert "more than the 107 of a socket address" in told(folder, DAEMON, "listeners[1].unix")
     change(DAEMON, "listeners.1.unix", "/run/" + "x" * 102)
     assert folder.load()
 
@@ -346,7 +351,7 @@ def test_a_socket_path_is_measured_after_it_is_resolved(folder: Any, change: Any
 def test_two_spellings_of_one_socket_are_one_socket(folder: Any, change: Any, spelling: str) -> None:
     change(DAEMON, "listeners.0.unix", "a.sock")
     change(DAEMON, "listeners.1.unix", spelling.format(folder.path))
-    assert "one socket, one principal" in told(folder, DAEMON, "listeners[1].unix")
+    assert "give each principal its own socket" in told(folder, DAEMON, "listeners[1].unix")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.0.0.2:9300", "[::1]:9300"])
@@ -419,7 +424,7 @@ def test_a_duplicate_key_refuses_although_the_values_are_fine(folder: Any) -> No
     folder.load()
     with (folder.path / DAEMON).open("a") as stream:
         stream.write("\ninstance: kblockd-2\n")
-    with pytest.raises(ConfigurationError, match="instance: stands twice, here and in line 1"):
+    with pytest.raises(ConfigurationError, match="instance: duplicate key, also in line 1"):
         load(folder.path / DAEMON)
 
 
@@ -452,7 +457,7 @@ def test_loc_05_what_differs_by_its_case_alone_refuses_the_start(folder: Any, ch
     change(DAEMON, f"principals.1.{key}", "team:bot")
     said = told(folder, DAEMON, f"principals[1].{key}")
     assert "'team:bot' differs from 'Team:Bot' (" in said
-    assert "in nothing but its case; write both alike, or rename one" in said
+    assert "only in case; write both alike, or rename one" in said
     change(DAEMON, f"principals.1.{key}", "Team:Bot2")
     assert f"principals[1].{key}" not in {fault.key for fault in folder.faults()} if key == "id" else folder.load()
 

@@ -69,11 +69,11 @@ def test_nothing_could_come_into_force(verification: Verify) -> None:
 
 
 def test_scope_without_keys_does_not_act(verification: Verify) -> None:
-    assert "acts only with keys" in told(verification(allow_unsigned=True, scope="decide"), ".scope")
+    assert "has an effect only with keys" in told(verification(allow_unsigned=True, scope="decide"), ".scope")
 
 
 def test_one_id_is_one_key(verification: Verify) -> None:
-    assert "'release' stands twice" in told(verification(KEY, {**KEY}), ".keys[1].id")
+    assert "duplicate id 'release'" in told(verification(KEY, {**KEY}), ".keys[1].id")
 
 
 @pytest.mark.parametrize(

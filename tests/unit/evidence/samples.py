@@ -45,10 +45,10 @@ def result() -> s.Result:
         output_sha256=hashlib.sha256(b"output").hexdigest(),
         execution_id="exe_1",
         tenant="acme",
-        caller=s.Caller("local:agent", "spiffe://acme/agent", HEX, "key_1"),
+        caller=s.CallerIdentity("local:agent", "spiffe://acme/agent", HEX, "key_1"),
         tool="refund",
         tool_version="5",
-        target=s.Target("order", "o-1", "7"),
+        target=s.TargetRef("order", "o-1", "7"),
         state=s.Sealed.SUCCEEDED,
         result_class=ResultClass.COMPLETED_VERIFIED,
         code="OK",
@@ -61,10 +61,10 @@ def result() -> s.Result:
         idempotency=s.Idempotency(HEX, False),
         approval=s.ApprovalUse("apr_1", hashlib.sha256(s.payload(approval())).hexdigest(), 3),
         policy=s.Policy("kblock.decision", HEX),
-        verification=s.Verification("expected", "read", HEX),
+        verification=s.VerificationResult("expected", "read", HEX),
         output=s.Output(120, "application/json", "reveal"),
-        credential=s.Credential("payments", "2"),
-        daemon=s.Daemon("0.1.0", "kblockd-1"),
+        credential=s.CredentialUse("payments", "2"),
+        daemon=s.DaemonIdentity("0.1.0", "kblockd-1"),
     )
 
 
@@ -77,7 +77,7 @@ def receipt(of: Signed, state: s.Sealed = s.Sealed.SUCCEEDED) -> s.Receipt:
         approval=hashlib.sha256(s.payload(approval())).hexdigest(),
         execution_id="exe_1",
         state=state,
-        ledger=s.Ledger(ORIGIN),
+        ledger=s.LogIdentity(ORIGIN),
         events=(
             *(s.LedgerEvent(kind, hashlib.sha256(kind.encode()).hexdigest(), index) for kind, index in events),
             s.LedgerEvent("result.sealed", HEX),
@@ -91,7 +91,7 @@ def disposition() -> s.Disposition:
     return s.Disposition(
         result=HEX,
         execution_id="exe_1",
-        finding=s.Finding.RECONCILED,
+        finding=s.LaterFinding.RECONCILED,
         result_class=ResultClass.COMPLETED_VERIFIED,
         source="effect_key",
         evidence_sha256=HEX,

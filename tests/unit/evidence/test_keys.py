@@ -98,7 +98,7 @@ def test_init_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
             (tmp_path / "root.pem").write_bytes(b"another's")
         return Ed25519PrivateKey.generate()
 
-    with pytest.raises(KeysRefused, match="no keys were made"):
+    with pytest.raises(KeysRefused, match="no keys were created"):
         init_keys(tmp_path / "keys", tmp_path / "root.pem", generate=generate)
     assert sorted(os.listdir(tmp_path)) == ["root.pem"]
     assert (tmp_path / "root.pem").read_bytes() == b"another's"
@@ -367,7 +367,7 @@ def test_rotation_needs_the_right_root_and_a_later_index(world: World, tmp_path:
     before = world.ring.keyset_envelope
     with pytest.raises(KeysRefused, match="not the root of these keys"):
         add_key(world.folder, tmp_path / "other-root.pem", Role.RESULT, from_index=7)
-    with pytest.raises(KeysRefused, match="starts later"):
+    with pytest.raises(KeysRefused, match="must start later"):
         add_key(world.folder, world.root_file, Role.RESULT, from_index=0)
     assert KeyRing.load(world.folder).keyset_envelope == before
 
@@ -389,7 +389,7 @@ def test_retire_only_shortens_and_leaves_the_role_without_a_key(world: World) ->
     assert [(key.kid, key.to_index) for key in change.retired] == [(kid, 9)]
     with pytest.raises(KeysRefused, match="no active result key"):
         KeyRing.load(world.folder)
-    with pytest.raises(KeysRefused, match="never lengthened"):
+    with pytest.raises(KeysRefused, match="never extended"):
         retire(world.folder, world.root_file, kid, to_index=10)
     revoked = retire(world.folder, world.root_file, kid, to_index=4)
     assert revoked.keyset.keys[0].to_index == 4

@@ -58,7 +58,7 @@ def test_a_wrong_role_is_refused_although_the_signature_fits(world: World) -> No
 
 
 def test_the_daemon_does_not_sign_for_an_approver_with_a_key(world: World) -> None:
-    with pytest.raises(ValueError, match="not signed by the daemon"):
+    with pytest.raises(ValueError, match="the daemon cannot sign"):
         sign_approval(replace(samples.approval(), signed_by=SignedBy.APPROVER), world.ring)
 
 

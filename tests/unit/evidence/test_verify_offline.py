@@ -81,7 +81,7 @@ def test_standard_input_and_wrong_usage(world: World, tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
-def _verdict(world: World, **changed: bytes | str | None) -> verify_offline.Verdict:
+def _verdict(world: World, **changed: bytes | str | None) -> verify_offline.ReceiptVerdict:
     return verify_offline.verify(**world.parts(**changed))  # type: ignore[arg-type]  # parts are named alike
 
 

@@ -12,7 +12,7 @@ from kblockd.ledger.export import Condition, Exported, export
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.verify import verify
 from kblockd.store import schema
-from kblockd.store.database import look, open_writable
+from kblockd.store.database import open_view, open_writable
 from kblockd.store.head import read_head
 from kblockd.store.protocol import Append, StoreRefused
 from kblockd.store.rocks import RocksStore
@@ -92,7 +92,7 @@ def test_nothing_readable_is_said(folder: Path) -> None:
 
 def test_looking_makes_no_store(tmp_path: Path) -> None:
     """A read-only open of RocksDB would leave an empty folder where a store is lost."""
-    with pytest.raises(StoreRefused, match="is missing"), look(tmp_path / "store"):
+    with pytest.raises(StoreRefused, match="is missing"), open_view(tmp_path / "store"):
         pass
     assert not (tmp_path / "store").exists()
 
@@ -105,7 +105,7 @@ async def test_verification_names_what_cannot_be_read(folder: Path) -> None:
         content = bytearray(table.read_bytes())
         content[30] ^= 1
         table.write_bytes(content)
-    with look(folder / "store") as view:
+    with open_view(folder / "store") as view:
         head = read_head(folder / "head")
         report = verify(view, fold, heads={head.size: head.root})
     assert not report.ok

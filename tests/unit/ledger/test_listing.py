@@ -20,7 +20,7 @@ from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.upgrade import ADDED_TABLES, refolding
 from kblockd.ledger.verify import verify
 from kblockd.store import schema
-from kblockd.store.database import look, open_writable
+from kblockd.store.database import open_view, open_writable
 from kblockd.store.protocol import Append, Key, Row, StoreRefused
 from kblockd.store.rocks import RocksStore
 from kblockd.store.upgrade import upgrade
@@ -166,7 +166,7 @@ async def test_what_moves_while_it_is_listed_comes_once(filled: RocksStore) -> N
 
 async def test_the_lists_are_verified_like_every_row(filled: RocksStore, tmp_path: Path) -> None:
     await filled.close()
-    with look(tmp_path / "store") as view:
+    with open_view(tmp_path / "store") as view:
         assert verify(view, fold, heads={}).ok
         held = view.get(("listed_execution", "acme", "agent:a", "approved", "exe_00007"))
     assert held is not None
@@ -175,14 +175,14 @@ async def test_the_lists_are_verified_like_every_row(filled: RocksStore, tmp_pat
 async def test_an_upgrade_adds_the_rows_that_the_fold_would_have_written(filled: RocksStore, tmp_path: Path) -> None:
     """A store from before the lists is refused, because a list without what is older would look complete."""
     await filled.close()
-    with look(tmp_path / "store") as view:
+    with open_view(tmp_path / "store") as view:
         stored = {key: (version, row) for table in TABLES for key, version, row in view.rows((table,))}
     _made_old(tmp_path, stored)
     with pytest.raises(StoreRefused, match="kblockd ledger upgrade"):
         await _opened(tmp_path)
     added = upgrade(tmp_path, tree=MerkleTree(), refold=refolding(fold, {}), tables=ADDED_TABLES, scratch_dir=None)
     assert added == len(stored)
-    with look(tmp_path / "store") as view:
+    with open_view(tmp_path / "store") as view:
         assert {key: (version, row) for table in TABLES for key, version, row in view.rows((table,))} == stored
         assert verify(view, fold, heads={}).ok
     store = await _opened(tmp_path)

@@ -14,7 +14,7 @@ from kblockd.ledger import start
 from kblockd.ledger.merkle import MerkleTree, leaf_hash
 from kblockd.ledger.verify import MAX_DIFFERENCES, Report, check_rows, verify
 from kblockd.store import schema
-from kblockd.store.database import look, open_writable
+from kblockd.store.database import open_view, open_writable
 from kblockd.store.head import read_head
 from kblockd.store.protocol import Key, StoreRefused
 from kblockd.store.rocks import RocksStore
@@ -42,7 +42,7 @@ async def folder(tmp_path: Path) -> Path:
 
 def verified(folder: Path, **options: Any) -> Report:
     head = read_head(folder / "head")
-    with look(folder / "store") as view:
+    with open_view(folder / "store") as view:
         return verify(view, fold, **{"heads": {head.size: head.root}, "scratch_dir": folder.parent, **options})
 
 
@@ -166,7 +166,7 @@ def test_a_record_rewritten_together_with_its_tree_is_found_by_the_root(folder: 
 
 
 def test_earlier_checkpoints_must_lie_on_the_history(folder: Path) -> None:
-    with look(folder / "store") as view:
+    with open_view(folder / "store") as view:
         roots = {size: MerkleTree().root_at(size, view.raw) for size in range(41)}
     assert verified(folder, heads=roots).ok
     for size in (0, 1, 17, 40):
@@ -180,7 +180,7 @@ async def test_a_record_that_does_not_fold_is_a_difference_not_an_end(folder: Pa
             raise ValueError(SECRET)
         return fold(read, index, leaf)
 
-    with look(folder / "store") as view:
+    with open_view(folder / "store") as view:
         report = verify(view, strict, heads={})
     assert str(report.differences[0]) == "record 5: does not fold (ValueError)"
     assert str(report.differences[-1]) == "row ('count', 'all'): differs from the fold in count"
@@ -188,7 +188,7 @@ async def test_a_record_that_does_not_fold_is_a_difference_not_an_end(folder: Pa
 
 
 def test_differences_are_counted_beyond_those_that_are_kept(folder: Path) -> None:
-    with look(folder / "store") as view:
+    with open_view(folder / "store") as view:
         report = verify(view, lambda read, index, leaf: [], heads={n: bytes(32) for n in range(41, 300)})
     assert report.faults == 259 + 14
     assert len(report.differences) == MAX_DIFFERENCES
@@ -196,7 +196,7 @@ def test_differences_are_counted_beyond_those_that_are_kept(folder: Path) -> Non
 
 def test_rows_are_folded_again_from_the_records_that_they_list(folder: Path) -> None:
     def faults() -> list[str]:
-        with look(folder / "store") as view:
+        with open_view(folder / "store") as view:
             return [str(d) for d in check_rows(view, fold, view.rows(("execution",)))]
 
     assert faults() == []

@@ -12,7 +12,7 @@ import pytest
 from kblockd.policy.engine import PolicyStatus
 from kblockd.policy.faults import Fault, PolicyRefused
 from kblockd.policy.standing import NAME, Standing, StandingFile, read
-from kblockd.store.lock import DirectoryLock, life
+from kblockd.store.lock import DirectoryLock, holder_token
 
 AT = "2026-11-29T10:00:00.000000Z"
 FAULT = Fault("decision.rego", 7, 1, "it is wrong", "correct the rule")
@@ -178,9 +178,9 @@ async def test_it_names_the_life_of_the_daemon_that_wrote_it(tmp_path: Path) -> 
         lock = DirectoryLock(tmp_path)
         file = made(tmp_path, Engine("r1"))
         before = read(tmp_path)
-        assert before is None or before.life != life(tmp_path)
+        assert before is None or before.life != holder_token(tmp_path)
         await file.listening()
-        assert now(tmp_path).life == life(tmp_path) != ""
+        assert now(tmp_path).life == holder_token(tmp_path) != ""
         lock.release()
 
 

@@ -15,7 +15,7 @@ from kblockd.admission import Admission
 from kblockd.domain import records
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import FailedPrecondition, KblockError, NotFound, Reason
-from kblockd.domain.outcome import ApprovalView, CallStatus, Finding, Outcome, Revocation, StageEvent
+from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, Finding, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.domain.settings import Shares
 from kblockd.ledger.checkpoint import TreeHead
@@ -38,7 +38,7 @@ LEAD = Principal("local:lead", "person", "acme", "person:lead", ("finance",))
 OPERATOR = Principal("local:operator", "person", "*", "person:operator", ("operator",))
 HEX = "ab" * 32
 
-COMPLETED = Outcome(
+COMPLETED = CallOutcome(
     execution_id="exec_1",
     status=CallStatus.COMPLETED,
     state="succeeded",
@@ -54,7 +54,9 @@ COMPLETED = Outcome(
     receipt_dsse=b'{"p":1}',
     receipt_proof="c2sp.org/tlog-proof@v1\n",
 )
-PENDING = Outcome("exec_1", CallStatus.APPROVAL_PENDING, "pending_approval", action_sha256=HEX, approval_id="appr_1")
+PENDING = CallOutcome(
+    "exec_1", CallStatus.APPROVAL_PENDING, "pending_approval", action_sha256=HEX, approval_id="appr_1"
+)
 EVENTS = [
     StageEvent(3, 3, "decide", AT, 1500, "execution.proposed", "", ((0, 12), (1, 340), (2, 25))),
     StageEvent(9, 9, "consume", AT + dt.timedelta(seconds=2), 4_000, "execution.claimed", ""),
@@ -144,9 +146,9 @@ class FakeEngine:
 class FakeExecutions:
     """``answers`` is what Execute gives, one a call, the last one for ever; an exception is raised."""
 
-    answers: list[Outcome | BaseException] = field(default_factory=lambda: [COMPLETED])
+    answers: list[CallOutcome | BaseException] = field(default_factory=lambda: [COMPLETED])
     events: list[StageEvent] = field(default_factory=lambda: list(EVENTS))
-    stored: Outcome = COMPLETED
+    stored: CallOutcome = COMPLETED
     calls: list[tuple[Principal, Envelope, float | None, Trace]] = field(default_factory=list)
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     authorizations: list[tuple[str, str, Mapping[str, Any], Decision]] = field(default_factory=list)
@@ -157,7 +159,7 @@ class FakeExecutions:
     endless: bool = False
     flood: bool = False
 
-    async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> Outcome:
+    async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> CallOutcome:
         self.calls.append((principal, envelope, wait, trace))
         self.waiting.set()
         if self.hold is not None:
@@ -169,7 +171,7 @@ class FakeExecutions:
 
     async def get(
         self, view: View, principal: Principal, *, execution_id: str = "", caller_key: str = ""
-    ) -> tuple[Outcome, list[StageEvent]]:
+    ) -> tuple[CallOutcome, list[StageEvent]]:
         self.asked.append(("get", view, principal, execution_id, caller_key))
         if execution_id == "exec_none":
             raise NotFound(Reason.NOT_FOUND, "no such execution")
@@ -181,7 +183,7 @@ class FakeExecutions:
 
     async def list(
         self, view: View, *, page_size: int, page_token: str, states: Sequence[str]
-    ) -> tuple[list[Outcome], str]:
+    ) -> tuple[list[CallOutcome], str]:
         self.asked.append(("list", view, page_size, page_token, tuple(states)))
         return [self.stored, PENDING], "next" if not page_token else ""
 
@@ -203,7 +205,7 @@ class FakeExecutions:
 
     async def resolve(
         self, principal: Principal, view: View, execution_id: str, finding: Finding, reason: str
-    ) -> Outcome:
+    ) -> CallOutcome:
         self.asked.append(("resolve", principal, execution_id, finding, reason))
         return self.stored
 

@@ -10,15 +10,15 @@ import pytest
 from kblockd._proto.kblock.v1 import approval_service_pb2, execution_service_pb2, types_pb2
 from kblockd.client import messages
 from kblockd.client.answers import KINDS
-from kblockd.domain.outcome import CallStatus, Outcome
+from kblockd.domain.outcome import CallOutcome, CallStatus
 from kblockd.rpc import answers
 from tests.unit.rpc.fakes import APPROVAL, COMPLETED, EVENTS
 
 FULL = replace(COMPLETED, phase="verifying", code="C", outcome_unknown=True, no_receipt_reason="later")
 
 
-def plain(answer: Outcome) -> Outcome:
-    return Outcome(**{field.name: getattr(answer, field.name) for field in dataclasses.fields(Outcome)})
+def plain(answer: CallOutcome) -> CallOutcome:
+    return CallOutcome(**{field.name: getattr(answer, field.name) for field in dataclasses.fields(CallOutcome)})
 
 
 def test_every_outcome_field_survives_both_ways() -> None:
@@ -41,7 +41,7 @@ def test_every_number_of_a_status_is_used() -> None:
 
 
 def test_a_status_of_a_newer_daemon_is_refused_by_the_client() -> None:
-    with pytest.raises(ValueError, match="not known"):
+    with pytest.raises(ValueError, match="does not know status 99"):
         messages.read_outcome(types_pb2.Outcome(status=99), None)
 
 

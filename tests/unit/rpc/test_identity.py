@@ -104,7 +104,7 @@ async def test_a_question_without_an_answer_fails_all_who_wait_and_is_asked_agai
 async def test_what_is_remembered_is_bounded(
     authorizer: Authorizer, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity, "MAX_REMEMBERED", 2)
+    monkeypatch.setattr(identity, "MAX_CACHED", 2)
     for name in ("a", "b", "c"):
         await authorizer.authorize(AGENT, name)
     await authorizer.authorize(AGENT, "c")

@@ -49,7 +49,7 @@ async def test_led_01_log_and_head_are_synced_before_anybody_is_told(
         real_sync(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", synced)
-    monkeypatch.setattr(opening, "View", lambda database: _ORIGINAL_VIEW(database._database))
+    monkeypatch.setattr(opening, "StoreView", lambda database: _ORIGINAL_VIEW(database._database))
     store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
     calls.clear()
     for n in range(3):
@@ -61,7 +61,7 @@ async def test_led_01_log_and_head_are_synced_before_anybody_is_told(
     await store.close()
 
 
-_ORIGINAL_VIEW = opening.View
+_ORIGINAL_VIEW = opening.StoreView
 
 
 async def test_what_is_committed_during_a_flush_shares_the_next_with_those_who_waited_for_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from kblockd.store import opening
 from kblockd.store.committer import Group
 from kblockd.store.head import Head, HeadFile
 from kblockd.store.pending import Overlay
-from kblockd.store.protocol import Absent, Append, Key, Read, Row, StoreFailed, Unreadable
+from kblockd.store.protocol import Absent, Append, Key, Read, Row, StoreFailed, StoreUnreadable
 from kblockd.store.rocks import RocksStore
 from tests.contract.store.folding import fold, put, record
 
@@ -157,7 +157,7 @@ async def test_led_17_a_store_that_ends_during_a_write_still_writes_what_is_orde
 def unreadable(read: Read, index: int, leaf: bytes) -> Sequence[tuple[Key, Row | None]]:
     """The fold of the suite, and a record that meets damage."""
     if leaf == b"unreadable":
-        raise Unreadable("made up")
+        raise StoreUnreadable("made up")
     return fold(read, index, leaf)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.store.lock import DirectoryLock, holder, life
+from kblockd.store.lock import DirectoryLock, holder, holder_token
 from kblockd.store.protocol import StoreRefused
 
 
@@ -21,7 +21,7 @@ def lock(tmp_path: Path) -> Iterator[DirectoryLock]:
 
 
 def test_led_06_the_holder_is_known_as_long_as_it_holds(tmp_path: Path) -> None:
-    assert (holder(tmp_path), life(tmp_path)) == (None, "")
+    assert (holder(tmp_path), holder_token(tmp_path)) == (None, "")
     lock = DirectoryLock(tmp_path)
     assert holder(tmp_path) == os.getpid()
     with pytest.raises(StoreRefused, match=rf"in use by process {os.getpid()} \(it holds"):
@@ -35,16 +35,16 @@ def test_each_holder_has_a_life_of_its_own(tmp_path: Path) -> None:
     lives = []
     for _ in range(3):
         lock = DirectoryLock(tmp_path)
-        lives.append(life(tmp_path))
+        lives.append(holder_token(tmp_path))
         lock.release()
-        assert life(tmp_path) == lives[-1]
+        assert holder_token(tmp_path) == lives[-1]
     assert len(set(lives)) == 3
 
 
 def test_a_lock_that_holds_a_pid_alone_is_read(tmp_path: Path, lock: DirectoryLock) -> None:
     """As earlier versions wrote it."""
     (tmp_path / "lock").write_text(f"{os.getpid()}\n")
-    assert (holder(tmp_path), life(tmp_path)) == (os.getpid(), f"{os.getpid()}\n")
+    assert (holder(tmp_path), holder_token(tmp_path)) == (os.getpid(), f"{os.getpid()}\n")
     with pytest.raises(StoreRefused, match=rf"in use by process {os.getpid()} \("):
         DirectoryLock(tmp_path)
 

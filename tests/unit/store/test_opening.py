@@ -10,14 +10,14 @@ import pytest
 
 from kblockd.domain.fold import fold
 from kblockd.ledger.merkle import MerkleTree
-from kblockd.store.database import View
+from kblockd.store.database import StoreView
 from kblockd.store.rocks import RocksStore
 
 
 async def test_led_06_an_open_that_is_cancelled_gives_the_lock_back(tmp_path: Path) -> None:
     looking, go_on = threading.Event(), threading.Event()
 
-    def inspect(_: View) -> None:
+    def inspect(_: StoreView) -> None:
         looking.set()
         go_on.wait(60)
 

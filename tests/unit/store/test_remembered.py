@@ -34,7 +34,7 @@ class Looked:
 
 @pytest.fixture
 def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looked]:
-    monkeypatch.setattr(pending, "_REMEMBERED", BOUND)
+    monkeypatch.setattr(pending, "_CACHED_ROWS", BOUND)
     database = open_writable(tmp_path / "store", create=True)
     yield Looked(database)
     database.close()

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from kblockd.daemon import _cancel, _endless
-from kblockd.ending import Ending
+from kblockd.background import cancel, spawn_endless
+from kblockd.ending import Shutdown
 from kblockd.execution.leases import Leases
 from tests.integration.pipeline.local import LONG_LEASE, LocalSite, until
 
@@ -30,14 +30,14 @@ def test_rpc_03_a_daemon_whose_heartbeat_has_died_ends(monkeypatch: pytest.Monke
 
 
 async def test_the_defect_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    task = _endless(defect(), Ending())
+    task = spawn_endless(defect(), Shutdown())
     await asyncio.wait({task})
     await asyncio.sleep(0)
     assert "of the heartbeat" in caplog.text
 
 
 async def test_work_that_is_cancelled_at_the_stop_is_no_failure() -> None:
-    ending = Ending()
-    await _cancel(_endless(asyncio.sleep(60), ending))
+    ending = Shutdown()
+    await cancel(spawn_endless(asyncio.sleep(60), ending))
     await asyncio.sleep(0)
     assert not ending.failed

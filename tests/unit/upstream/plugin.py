@@ -9,7 +9,7 @@ from typing import Any
 
 from kblockd.upstream.adapter import Call, Outcome, ToolDescription
 from kblockd.upstream.credentials import Credential
-from kblockd.upstream.wrapper import GuardedAdapter, Limits
+from kblockd.upstream.wrapper import CallLimits, GuardedAdapter
 
 Behaviour = Callable[[Call], Awaitable[Any]]
 
@@ -60,5 +60,7 @@ def guarded(
         Plugin(behaviour),
         credential=Credential(ref),
         slots=asyncio.Semaphore(slots),
-        limits=Limits(max_output_bytes, late_seconds=late_seconds, linger_seconds=linger_seconds, cancel_seconds=5.0),
+        limits=CallLimits(
+            max_output_bytes, late_seconds=late_seconds, linger_seconds=linger_seconds, cancel_seconds=5.0
+        ),
     )

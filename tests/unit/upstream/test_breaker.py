@@ -13,7 +13,7 @@ from kblockd.admission import on_behalf_of
 from kblockd.upstream.adapter import Outcome, Sent
 from kblockd.upstream.address_guard import AddressGuard
 from kblockd.upstream.breaker import CircuitBreaker
-from kblockd.upstream.exchange import Guard, Origin
+from kblockd.upstream.exchange import Guard, HttpOrigin
 from kblockd.upstream.model import BreakerLimits
 from kblockd.upstream.wire import NoResources
 from tests.unit.upstream.descriptors import descriptors_left
@@ -96,7 +96,7 @@ async def test_r203_a_daemon_without_descriptors_does_not_count_against_the_upst
     """R203: the outcome names our own want, nothing was sent, and the breaker of a healthy upstream stays closed."""
     breaker, _ = _breaker()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        origin = Origin("http", "127.0.0.1", server.getsockname()[1])
+        origin = HttpOrigin("http", "127.0.0.1", server.getsockname()[1])
         guard = Guard(origin, AddressGuard([ipaddress.ip_network("127.0.0.0/8")]).connect, None, 1 << 20)
         with pytest.raises(httpx2.ReadTimeout):  # the name is known and a connection possible
             await guard.exchange(time.monotonic() + 0.3).send("GET", b"/", [(b"Host", b"x")], b"")

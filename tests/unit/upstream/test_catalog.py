@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from kblockd.upstream.adapter import AdapterContext, AdapterPlugin, Outcome, Sent
 from kblockd.upstream.catalog import CatalogError, load_plugins, open_upstreams
-from kblockd.upstream.connection import KEPT_SECONDS
+from kblockd.upstream.connection import IDLE_SECONDS
 from kblockd.upstream.faults import UpstreamFault
 from kblockd.upstream.model import UpstreamConfig
 from tests.unit.upstream.plugin import Plugin, call
@@ -111,7 +111,7 @@ def test_only_configured_names_are_loaded(monkeypatch: pytest.MonkeyPatch) -> No
     """What is installed but not named is not imported; a name stands once."""
     points = _points(monkeypatch, one=_plugin(), broken=_plugin(api_version=9))
     assert list(load_plugins(["one"], points)) == ["one"]
-    with pytest.raises(CatalogError, match="stands twice"):
+    with pytest.raises(CatalogError, match="is listed twice"):
         load_plugins(["one", "one"], points)
 
 
@@ -195,7 +195,7 @@ async def test_connections_that_were_kept_before_the_machine_slept_are_not_used(
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, _opened(plugin, lambda: slept, a=_config(url=url)):
         assert (await ask(), await ask(), connections) == (204, 204, 1)
-        slept += KEPT_SECONDS
+        slept += IDLE_SECONDS
         assert (await ask(), connections) == (204, 2)
 
 

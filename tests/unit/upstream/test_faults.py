@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kblockd.upstream.faults import passing
+from kblockd.upstream.faults import transient
 
 PASSING = """
     UPSTREAM_TIMEOUT UPSTREAM_BUSY CONNECT_FAILED CONNECTION_LOST BREAKER_OPEN ADDRESS_UNKNOWN CREDENTIAL_UNREADABLE
@@ -21,4 +21,4 @@ STAYING = """
     ("code", "may_pass"), [*((c, True) for c in PASSING.split()), *((c, False) for c in STAYING.split()), ("", False)]
 )
 def test_what_the_other_side_refuses_stays_refused(code: str, may_pass: bool) -> None:
-    assert passing(code) is may_pass
+    assert transient(code) is may_pass

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kblockd.upstream.exchange import Origin
+from kblockd.upstream.exchange import HttpOrigin
 from kblockd.upstream.model import UpstreamConfig
 
 GOOD: dict[str, Any] = {"adapter": "http", "url": "https://api.example:8443/v1"}
@@ -40,7 +40,7 @@ def test_what_is_refused(case: str) -> None:
 def test_it_is_frozen_and_knows_its_origin() -> None:
     """The origin is part of the action digest."""
     config = UpstreamConfig.model_validate(GOOD)
-    assert config.origin == Origin("https", "api.example", 8443)
+    assert config.origin == HttpOrigin("https", "api.example", 8443)
     with pytest.raises(ValidationError):
         config.adapter = "mcp"  # type: ignore[misc]  # that is the point
 
@@ -55,4 +55,4 @@ def test_it_is_frozen_and_knows_its_origin() -> None:
 )
 def test_origins_have_one_text(url: str, text: str) -> None:
     """Default ports are written out, names are lower case."""
-    assert str(Origin.of(url)) == text
+    assert str(HttpOrigin.of(url)) == text

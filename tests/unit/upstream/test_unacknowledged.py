@@ -23,8 +23,8 @@ import uvloop
 
 from kblockd.upstream.adapter import Call, Outcome, Reply, Sent
 from kblockd.upstream.address_guard import AddressGuard
-from kblockd.upstream.connection import Kept
-from kblockd.upstream.exchange import Guard, Origin
+from kblockd.upstream.connection import IdleConnections
+from kblockd.upstream.exchange import Guard, HttpOrigin
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.tls import make_context
 from kblockd.upstream.wire import connect
@@ -77,8 +77,8 @@ async def upstream(scheme: str, folder: Path) -> AsyncIterator[Upstream]:
 
     async with DistantPeer.serve(shown.context if scheme == "https" else None) as peer, asyncio.timeout(60):
         connect = AddressGuard([ipaddress.ip_network("127.0.0.0/8")], resolve=here).connect
-        origin, context = Origin(scheme, "localhost", peer.port), make_context(str(shown.ca_file))
-        guard = Guard(origin, connect, context, 1 << 20, clock=lambda: began, kept=Kept(lambda: began))
+        origin, context = HttpOrigin(scheme, "localhost", peer.port), make_context(str(shown.ca_file))
+        guard = Guard(origin, connect, context, 1 << 20, clock=lambda: began, idle=IdleConnections(lambda: began))
         made = Upstream(peer, guard)
         assert (await made.ask(b"")).status == 200
         yield made
@@ -108,7 +108,7 @@ async def exchange_is_closed(made: Upstream) -> None:
 
 async def write_is_late(made: Upstream) -> None:
     """The kernel has taken a part of it, and whoever wrote it does nothing more."""
-    connection = made.guard.kept.take()
+    connection = made.guard.idle.take()
     assert connection is not None
     meter = Meter(time.monotonic() + 0.5, 0.0, 0)
     headers = [(b"Host", b"localhost"), (b"Content-Length", b"%d" % _TOO_MUCH)]

@@ -1,4 +1,4 @@
-"""Each RPC as a value: path, request, how to read the response, how long to wait, what a lost answer means."""
+"""Each RPC as a value: path, request, how to read the response, how long to wait, and what a lost answer means."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kblockd._proto.kblock.v1 import approval_service_pb2 as approvals_pb
 from kblockd._proto.kblock.v1 import execution_service_pb2 as executions_pb
 from kblockd._proto.kblock.v1 import ledger_service_pb2 as ledger_pb
 from kblockd.client import messages
-from kblockd.client.answers import Answer, ConsistencyProof, Decided, Leaves, Page, Receipt, Story
+from kblockd.client.answers import Answer, ConsistencyProof, Leaves, Page, SignedDecision, SignedReceipt, Story
 from kblockd.client.calls import Call
 from kblockd.domain.outcome import ApprovalView, Finding, Revocation
 
@@ -27,8 +27,8 @@ _VERDICTS: Final = {"approve": approvals_pb.VERDICT_APPROVE, "deny": approvals_p
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange(Generic[T]):
-    """``timeout`` in seconds, None without end; ``effect``: a lost answer leaves it unknown what the daemon did."""
+class Rpc(Generic[T]):
+    """``timeout`` in seconds, None for no limit; ``effect``: without an answer it is unknown what the daemon did."""
 
     path: str
     request: Message
@@ -39,8 +39,8 @@ class Exchange(Generic[T]):
     call: Call | None = None
 
 
-def execute(call: Call, *, wait: float, margin: float) -> Exchange[Answer]:
-    """Waits ``wait`` in the daemon and ``margin`` longer here, so that the daemon answers first (R184, R185)."""
+def execute(call: Call, *, wait: float, margin: float) -> Rpc[Answer]:
+    """The daemon waits ``wait`` seconds and the client ``margin`` longer, so the daemon answers first (R184, R185)."""
     request = executions_pb.ExecutionServiceExecuteRequest(envelope=messages.envelope(call.envelope))
     request.wait.CopyFrom(messages.seconds(wait))
 
@@ -48,11 +48,11 @@ def execute(call: Call, *, wait: float, margin: float) -> Exchange[Answer]:
         return messages.read_outcome(response.outcome, call)
 
     response = executions_pb.ExecutionServiceExecuteResponse
-    return Exchange(_execution("Execute"), request, response, read, wait + margin, True, call)
+    return Rpc(_execution("Execute"), request, response, read, wait + margin, True, call)
 
 
-def get(*, execution_id: str = "", caller_key: str = "") -> Exchange[Story]:
-    """By one of the two; raises ValueError for none or both."""
+def get(*, execution_id: str = "", caller_key: str = "") -> Rpc[Story]:
+    """By exactly one of the two; raises ValueError otherwise."""
     if bool(execution_id) == bool(caller_key):
         raise ValueError("give execution_id or caller_key, and not both")
     by = {"execution_id": execution_id} if execution_id else {"caller_key": caller_key}
@@ -62,10 +62,10 @@ def get(*, execution_id: str = "", caller_key: str = "") -> Exchange[Story]:
         events = tuple(map(messages.read_event, response.events))
         return Story(messages.read_outcome(response.outcome, None), events)
 
-    return Exchange(_execution("Get"), request, executions_pb.ExecutionServiceGetResponse, read)
+    return Rpc(_execution("Get"), request, executions_pb.ExecutionServiceGetResponse, read)
 
 
-def list_executions(states: Sequence[str], page_size: int, page_token: str) -> Exchange[Page[Answer]]:
+def list_executions(states: Sequence[str], page_size: int, page_token: str) -> Rpc[Page[Answer]]:
     """A page, newest first."""
     request = executions_pb.ExecutionServiceListRequest(page_size=page_size, page_token=page_token, states=states)
 
@@ -73,18 +73,18 @@ def list_executions(states: Sequence[str], page_size: int, page_token: str) -> E
         items = tuple(messages.read_outcome(outcome, None) for outcome in response.outcomes)
         return Page(items, response.next_page_token)
 
-    return Exchange(_execution("List"), request, executions_pb.ExecutionServiceListResponse, read)
+    return Rpc(_execution("List"), request, executions_pb.ExecutionServiceListResponse, read)
 
 
-def watch(execution_id: str, after_index: int) -> Exchange[Any]:
+def watch(execution_id: str, after_index: int) -> Rpc[Any]:
     """A stream of events, without a time limit."""
     request = executions_pb.ExecutionServiceWatchRequest(execution_id=execution_id, after_index=after_index)
     response = executions_pb.ExecutionServiceWatchResponse
-    return Exchange(_execution("Watch"), request, response, lambda answer: messages.read_event(answer.event), None)
+    return Rpc(_execution("Watch"), request, response, lambda answer: messages.read_event(answer.event), None)
 
 
-def resolve(execution_id: str, finding: Finding, reason: str) -> Exchange[Answer]:
-    """An operator's finding."""
+def resolve(execution_id: str, finding: Finding, reason: str) -> Rpc[Answer]:
+    """Closes a held execution with an operator's finding."""
     request = executions_pb.ExecutionServiceResolveRequest(
         execution_id=execution_id, finding=_FINDINGS[finding], reason=reason
     )
@@ -93,27 +93,29 @@ def resolve(execution_id: str, finding: Finding, reason: str) -> Exchange[Answer
         return messages.read_outcome(response.outcome, None)
 
     response = executions_pb.ExecutionServiceResolveResponse
-    return Exchange(_execution("Resolve"), request, response, read, effect=True)
+    return Rpc(_execution("Resolve"), request, response, read, effect=True)
 
 
-def approval(approval_id: str) -> Exchange[ApprovalView]:
+def approval(approval_id: str) -> Rpc[ApprovalView]:
     """Everything that an approver is shown."""
     request = approvals_pb.ApprovalServiceGetRequest(approval_id=approval_id)
     response = approvals_pb.ApprovalServiceGetResponse
-    return Exchange(_approval("Get"), request, response, lambda answer: messages.read_approval(answer.approval))
+    return Rpc(_approval("Get"), request, response, lambda answer: messages.read_approval(answer.approval))
 
 
-def list_approvals(states: Sequence[str], page_size: int, page_token: str) -> Exchange[Page[ApprovalView]]:
+def list_approvals(states: Sequence[str], page_size: int, page_token: str) -> Rpc[Page[ApprovalView]]:
     """A page, newest first."""
     request = approvals_pb.ApprovalServiceListRequest(page_size=page_size, page_token=page_token, states=states)
 
     def read(response: approvals_pb.ApprovalServiceListResponse) -> Page[ApprovalView]:
         return Page(tuple(map(messages.read_approval, response.approvals)), response.next_page_token)
 
-    return Exchange(_approval("List"), request, approvals_pb.ApprovalServiceListResponse, read)
+    return Rpc(_approval("List"), request, approvals_pb.ApprovalServiceListResponse, read)
 
 
-def decide(approval_id: str, action_sha256: str, presented_sha256: str, verdict: str, reason: str) -> Exchange[Decided]:
+def decide(
+    approval_id: str, action_sha256: str, presented_sha256: str, verdict: str, reason: str
+) -> Rpc[SignedDecision]:
     """``verdict`` is approve or deny; raises ValueError for anything else."""
     if verdict not in _VERDICTS:
         raise ValueError(f"verdict: {verdict!r} is neither approve nor deny")
@@ -125,23 +127,23 @@ def decide(approval_id: str, action_sha256: str, presented_sha256: str, verdict:
         reason=reason,
     )
 
-    def read(response: approvals_pb.ApprovalServiceDecideResponse) -> Decided:
-        return Decided(messages.read_approval(response.approval), response.approval_dsse)
+    def read(response: approvals_pb.ApprovalServiceDecideResponse) -> SignedDecision:
+        return SignedDecision(messages.read_approval(response.approval), response.approval_dsse)
 
-    return Exchange(_approval("Decide"), request, approvals_pb.ApprovalServiceDecideResponse, read, effect=True)
+    return Rpc(_approval("Decide"), request, approvals_pb.ApprovalServiceDecideResponse, read, effect=True)
 
 
-def revoke(approval_id: str, reason: str) -> Exchange[Revocation]:
-    """Takes an approval back before its use."""
+def revoke(approval_id: str, reason: str) -> Rpc[Revocation]:
+    """Revokes an approval before its use."""
     request = approvals_pb.ApprovalServiceRevokeRequest(approval_id=approval_id, reason=reason)
 
     def read(response: approvals_pb.ApprovalServiceRevokeResponse) -> Revocation:
         return Revocation(response.approval_id, response.execution_id, response.ledger_index)
 
-    return Exchange(_approval("Revoke"), request, approvals_pb.ApprovalServiceRevokeResponse, read, effect=True)
+    return Rpc(_approval("Revoke"), request, approvals_pb.ApprovalServiceRevokeResponse, read, effect=True)
 
 
-def read_ledger(from_index: int, limit: int, execution_id: str) -> Exchange[Leaves]:
+def read_ledger(from_index: int, limit: int, execution_id: str) -> Rpc[Leaves]:
     """Records in order."""
     request = ledger_pb.LedgerServiceReadRequest(from_index=from_index, limit=limit, execution_id=execution_id)
 
@@ -149,23 +151,23 @@ def read_ledger(from_index: int, limit: int, execution_id: str) -> Exchange[Leav
         following = response.next_index if response.HasField("next_index") else None
         return Leaves(tuple((leaf.index, leaf.leaf) for leaf in response.leaves), following)
 
-    return Exchange(_ledger("Read"), request, ledger_pb.LedgerServiceReadResponse, read)
+    return Rpc(_ledger("Read"), request, ledger_pb.LedgerServiceReadResponse, read)
 
 
-def checkpoint() -> Exchange[str]:
+def checkpoint() -> Rpc[str]:
     """The newest signed tree head."""
     request, response = ledger_pb.LedgerServiceGetCheckpointRequest(), ledger_pb.LedgerServiceGetCheckpointResponse
-    return Exchange(_ledger("GetCheckpoint"), request, response, lambda answer: str(answer.checkpoint))
+    return Rpc(_ledger("GetCheckpoint"), request, response, lambda answer: str(answer.checkpoint))
 
 
-def inclusion_proof(index: int, tree_size: int) -> Exchange[str]:
+def inclusion_proof(index: int, tree_size: int) -> Rpc[str]:
     """A tlog-proof."""
     request = ledger_pb.LedgerServiceGetInclusionProofRequest(index=index, tree_size=tree_size)
     response = ledger_pb.LedgerServiceGetInclusionProofResponse
-    return Exchange(_ledger("GetInclusionProof"), request, response, lambda answer: str(answer.tlog_proof))
+    return Rpc(_ledger("GetInclusionProof"), request, response, lambda answer: str(answer.tlog_proof))
 
 
-def consistency_proof(old_size: int, new_size: int) -> Exchange[ConsistencyProof]:
+def consistency_proof(old_size: int, new_size: int) -> Rpc[ConsistencyProof]:
     """Between two sizes."""
     request = ledger_pb.LedgerServiceGetConsistencyProofRequest(old_size=old_size, new_size=new_size)
     response = ledger_pb.LedgerServiceGetConsistencyProofResponse
@@ -173,17 +175,17 @@ def consistency_proof(old_size: int, new_size: int) -> Exchange[ConsistencyProof
     def read(answer: ledger_pb.LedgerServiceGetConsistencyProofResponse) -> ConsistencyProof:
         return ConsistencyProof(tuple(answer.hashes), answer.checkpoint)
 
-    return Exchange(_ledger("GetConsistencyProof"), request, response, read)
+    return Rpc(_ledger("GetConsistencyProof"), request, response, read)
 
 
-def receipt(execution_id: str) -> Exchange[Receipt]:
+def receipt(execution_id: str) -> Rpc[SignedReceipt]:
     """The receipt of a closed execution."""
     request = ledger_pb.LedgerServiceGetReceiptRequest(execution_id=execution_id)
 
-    def read(answer: ledger_pb.LedgerServiceGetReceiptResponse) -> Receipt:
-        return Receipt(answer.receipt_dsse, answer.tlog_proof)
+    def read(answer: ledger_pb.LedgerServiceGetReceiptResponse) -> SignedReceipt:
+        return SignedReceipt(answer.receipt_dsse, answer.tlog_proof)
 
-    return Exchange(_ledger("GetReceipt"), request, ledger_pb.LedgerServiceGetReceiptResponse, read)
+    return Rpc(_ledger("GetReceipt"), request, ledger_pb.LedgerServiceGetReceiptResponse, read)
 
 
 def _execution(method: str) -> str:
