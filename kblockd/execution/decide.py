@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from kblockd.admission.offload import offload, size_of
 from kblockd.approvals.presentation import Version
 from kblockd.domain import keys, rows
 from kblockd.domain.canonical import canonical, digest, sha256_hex
@@ -76,7 +77,8 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     )
     pins.check_approval(admitted.envelope, None)
     pins.check_policy(admitted.envelope, parts.engine.status().revision)
-    action, salt = _action(parts, admitted, described)
+    size = size_of([admitted.args, admitted.envelope.preconditions, admitted.envelope.postconditions])
+    action, salt = await offload(size, _action, parts, admitted, described)
     document = questions.document(parts, admitted.caller, action)
     decision = await ask(parts, entrypoints.DECISION, document)
     ruling = ruling_of(parts, contract, decision)
@@ -268,9 +270,9 @@ async def _propose(
     described_at: dt.datetime,
 ) -> Decided | Existing:
     effect = ruling.stands
-    parts.capacity.check_space()
     journal = Journal(action.execution_id, action.tenant, admitted.trace)
-    entries, payloads = _proposal(parts, admitted, action, salt, asked, ruling)
+    size = size_of([action.args, action.envelope])
+    entries, payloads = await offload(size, _proposal, parts, admitted, action, salt, asked, ruling)
     conditions: list[Condition] = [
         Absent(rows.caller_key(action.caller_key) if action.caller_key else rows.open_call(action.fingerprint))
     ]
@@ -285,6 +287,7 @@ async def _propose(
         entries = [*entries, Entry(RecordType.REJECTED, body)]
     else:
         parts.capacity.check()  # it runs at once, so its place must be free at this very commit
+    parts.capacity.check_space()
     try:
         ticket = await journal.commit(parts, Stage.DECIDE, entries, conditions=conditions, payloads=payloads)
     except Conflict as conflict:

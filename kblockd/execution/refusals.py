@@ -13,6 +13,7 @@ from typing import Any
 
 from kblockd.admission import on_behalf_of
 from kblockd.admission import principal as whoever
+from kblockd.admission.offload import offload, size_of
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import KblockError, Reason
 from kblockd.domain.records import Record, RecordType
@@ -123,7 +124,7 @@ async def of_decision(
 
     Whoever catches ``refusal`` sees that it is on record.
     """
-    decided, kept = asked.on_record(parts, execution_id)
+    decided, kept = await offload(0 if execution_id else size_of(asked.document), asked.on_record, parts, execution_id)
     await record(
         parts,
         refusal.reason,

@@ -77,13 +77,13 @@ async def request(
     approval_id = parts.ids.new("apr")
     not_before = rfc3339(parts.clock.now())
     subject = _subject(action, ruling, version)
-    presentation = await offload(size_of(action.args), present, subject, approval_id, not_before, action.not_after)
-    shown_sha256, shown = payload(parts, action.execution_id, "presentation", presentation)
+    work = (_presented, parts, subject, approval_id, not_before, action.not_after)
+    shown_sha256, shown, read_sha256 = await offload(size_of(action.args), *work)
     effect = ruling.stands
     body = {
         "approval_id": approval_id,
         "action_sha256": action.action_sha256,
-        "presented_sha256": presented_sha256(presentation),
+        "presented_sha256": read_sha256,
         "presentation_payload": shown_sha256,
         "count": effect.count,
         "roles": list(effect.roles),
@@ -97,6 +97,14 @@ async def request(
         "not_after": action.not_after,
     }
     return [Entry(RecordType.APPROVAL_REQUESTED, body)], shown
+
+
+def _presented(
+    parts: Parts, subject: Subject, approval_id: str, not_before: str, not_after: str
+) -> tuple[str, Payload, str]:
+    """The presentation's digest and payload, and the digest that a decision must carry."""
+    presentation = present(subject, approval_id, not_before, not_after)
+    return *payload(parts, subject.execution_id, "presentation", presentation), presented_sha256(presentation)
 
 
 def _subject(action: Action, ruling: Ruling, version: Version) -> Subject:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kblockd.admission.offload import offload, size_of
 from kblockd.domain.canonical import NotCanonical, canonical, sha256_hex
 from kblockd.domain.clock import Clock
 from kblockd.domain.errors import Reason
@@ -20,6 +21,9 @@ Ask = Callable[[str, bytes], Awaitable[Mapping[str, Any]]]
 """Entry point and canonical input to ``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ...}``.
 
 An error of a rule over this input, not of the engine, comes with ``"rule": true``."""
+
+InForce = Callable[[], tuple[str, Ask]]
+"""The revision that decides now and whom to ask; raises ``PolicyFailure`` where there is none."""
 
 CLOSED = "the policy engine is closed"
 _CONTRACTS: Final = 256
@@ -34,17 +38,21 @@ class Asker:
     clock: Clock
     ids: Ids
 
-    async def decide(self, revision: str, ask: Ask, entrypoint: str, document: Mapping[str, Any]) -> Decision:
-        """Raises ``PolicyFailure`` that names the entry point and the revision that was asked, and nothing else."""
-        started = self.clock.monotonic()
+    async def decide(self, in_force: InForce, entrypoint: str, document: Mapping[str, Any]) -> Decision:
+        """Raises ``PolicyFailure`` that names the entry point and the revision that was asked, and nothing else.
+
+        ``in_force`` is asked once the input is written, which for a long one is done beside the loop: what a reload
+        retires meanwhile is not asked any more.
+        """
+        started, revision = self.clock.monotonic(), ""
         try:
-            body = _canonical(document)
+            body, digest = await offload(_contracts.size_without(document), _written, document)
+            revision, ask = in_force()
             result = await _result(ask, entrypoint, body)
         except PolicyFailure as failure:
             failure.entrypoint, failure.revision = entrypoint, revision
             raise
         microseconds = int((self.clock.monotonic() - started) * 1_000_000)
-        digest = sha256_hex(body)
         return Decision(entrypoint, result, self.engine, revision, self.ids.new("decision"), digest, microseconds)
 
 
@@ -89,6 +97,11 @@ class Contracts:
         self._known[id(contract)] = (contract, text)
         return text
 
+    def size_without(self, document: Mapping[str, Any]) -> int:
+        """As ``size_of``, of what must be written; the text of a contract is known but for the first time."""
+        known = id(document.get("contract")) in self._known
+        return size_of([value for name, value in document.items() if not (known and name == "contract")])
+
 
 _contracts: Final = Contracts()
 
@@ -106,9 +119,11 @@ def input_text(document: Mapping[str, Any]) -> bytes:
     return b"{" + b",".join(filter(None, (before, contract, after))) + b"}"
 
 
-def _canonical(document: Mapping[str, Any]) -> bytes:
+def _written(document: Mapping[str, Any]) -> tuple[bytes, str]:
+    """With its digest."""
     try:
-        return input_text(document)
+        text = input_text(document)
+        return text, sha256_hex(text)
     except NotCanonical as error:
         raise PolicyFailure(Reason.POLICY_TYPE, f"the input has no canonical form: {error}") from None
     except RecursionError:

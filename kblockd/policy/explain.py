@@ -82,7 +82,7 @@ async def explain(
 
     decision, failure = None, None
     try:
-        decision = await asker.decide(bundle.revision, ask, entrypoint, document)
+        decision = await asker.decide(lambda: (bundle.revision, ask), entrypoint, document)
     except PolicyFailure as no_decision:
         failure = no_decision
     ruling = None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kblockd.domain.errors import Reason
-from kblockd.policy.asking import CLOSED, Asker, nothing_in_force
+from kblockd.policy.asking import CLOSED, Ask, Asker, nothing_in_force
 from kblockd.policy.bundle import Bundle, Reader, read
 from kblockd.policy.engine import Decision, PolicyFailure, PolicyStatus
 from kblockd.policy.faults import Fault, LoadFailed, PolicyRefused
@@ -141,11 +141,14 @@ class LoadingEngine:
             self._retire(old)
 
     async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
-        """See ``PolicyEngine``; the deadline counts from here, queue included."""
-        serving = self._serving
-        if serving is None:
-            raise nothing_in_force(entrypoint, closed=self._closed)
-        return await self._asker.decide(serving.bundle.revision, serving.ask, entrypoint, document)
+        """See ``PolicyEngine``; the deadline counts from when the question is put, queue included."""
+
+        def in_force() -> tuple[str, Ask]:
+            if self._serving is None:
+                raise nothing_in_force(entrypoint, closed=self._closed)
+            return self._serving.bundle.revision, self._serving.ask
+
+        return await self._asker.decide(in_force, entrypoint, document)
 
     async def close(self) -> None:
         """Ends every process. Idempotent."""

@@ -65,6 +65,13 @@ async def test_apv_08_an_affix_of_what_may_be_no_string_is_refused(engine: str, 
     assert [name for _, name in found] == [next(name for name in affixes.SILENT if name in builtin)]
 
 
+async def test_apv_08_a_builtin_that_is_named_in_brackets_is_found_too(tmp_path: Path) -> None:
+    """Where OPA takes it: it is as silent as the name with a dot."""
+    rule = 'blocked if strings["any_prefix_match"](input.args.path, ["/etc"])'
+    found = await refusals("opa", tmp_path, ALLOWED, rule)
+    assert [name for _, name in found] == ["strings.any_prefix_match"]
+
+
 GUARDED = [
     '{ is_string(input.args.name); startswith(input.args.name, "x") }',
     '{ name := input.args.name; is_string(name); endswith(name, "x") }',

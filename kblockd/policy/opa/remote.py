@@ -14,7 +14,7 @@ from kblockd.domain.clock import Clock
 from kblockd.domain.errors import Reason
 from kblockd.domain.ids import Ids
 from kblockd.policy import entrypoints
-from kblockd.policy.asking import CLOSED, Asker, nothing_in_force
+from kblockd.policy.asking import CLOSED, Ask, Asker, nothing_in_force
 from kblockd.policy.engine import Decision, PolicyFailure, PolicyStatus
 from kblockd.policy.opa.access import RemoteAccess
 from kblockd.policy.opa.client import Opa
@@ -43,14 +43,18 @@ class RemoteEngine:
 
     async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
         """See ``PolicyEngine``; an answer of another revision than the one in force is POLICY_DOWN."""
-        revision, opa = self._revision, self._opa
-        if self._closed or not revision or opa is None:
-            raise nothing_in_force(entrypoint, closed=self._closed)
 
-        async def ask(entrypoint: str, document: bytes) -> Mapping[str, Any]:
-            return await opa.ask(entrypoint, document, revision, self._seconds)
+        def in_force() -> tuple[str, Ask]:
+            revision, opa = self._revision, self._opa
+            if self._closed or not revision or opa is None:
+                raise nothing_in_force(entrypoint, closed=self._closed)
 
-        return await self._asker.decide(revision, ask, entrypoint, document)
+            async def ask(entrypoint: str, document: bytes) -> Mapping[str, Any]:
+                return await opa.ask(entrypoint, document, revision, self._seconds)
+
+            return revision, ask
+
+        return await self._asker.decide(in_force, entrypoint, document)
 
     async def close(self) -> None:
         """Ends the connections. Idempotent."""
@@ -66,7 +70,7 @@ class RemoteEngine:
         fresh = Opa(await asyncio.to_thread(self._access.endpoint))
         old, self._opa, self._seen = self._opa, fresh, seen
         if old:
-            await old.close()
+            await old.retire()
 
     async def served(self, seconds: float) -> str:
         """The revision that OPA serves now; raises ``PolicyFailure``."""

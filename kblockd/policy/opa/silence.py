@@ -38,7 +38,7 @@ async def unguarded(shop: Workshop) -> list[Fault]:
     silent = affixes.SILENT.keys() | await silent_builtins(shop)
     found: list[Fault] = []
     for file, text in shop.bundle.deciding().items():
-        if any(name in text for name in silent):
+        if any(_may_call(text, name) for name in silent):
             rows = bodies(file, await shop.parsed(file))
             found += affixes.faults(rows, text_paths(shop.bundle.data), silent)
     return found
@@ -48,7 +48,7 @@ async def silent_builtins(shop: Workshop, *, every: bool = False) -> frozenset[s
     """By asking; ``every``: not only those that the bundle names. Raises ``LoadFailed``."""
     text = "\n".join(shop.bundle.deciding().values())
     offered = json.loads((shop.folder / "capabilities.json").read_text())["builtins"]
-    questions = [each for row in offered if every or row["name"] in text for each in _questions(row)]
+    questions = [each for row in offered if every or _may_call(text, row["name"]) for each in _questions(row)]
     if not questions:
         return frozenset()
     head = ["package probe", "import rego.v1"]
@@ -61,6 +61,11 @@ async def silent_builtins(shop: Workshop, *, every: bool = False) -> frozenset[s
         for at, each in enumerate(questions)
         if first + 2 * at in failed and first + 2 * at + 1 not in failed
     )
+
+
+def _may_call(text: str, builtin: str) -> bool:
+    """By the last part of its name alone: OPA takes ``strings["any_prefix_match"](...)`` as well."""
+    return builtin.rpartition(".")[2] in text
 
 
 async def _failed(shop: Workshop, module: str) -> set[int]:

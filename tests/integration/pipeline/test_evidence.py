@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import orjson
 import pytest
 
+from kblockd.admission.offload import INLINE_BYTES
 from kblockd.client.answers import Answer, Completed
 from kblockd.client.calls import Call
 from tests.harness import approve, merged
@@ -131,6 +136,27 @@ def test_c17_no_record_holds_content(world: World) -> None:
         assert text.encode() not in leaves, text
         for dsse in (world.done.result_dsse, world.done.receipt_dsse):
             assert text not in json.dumps(statement(dsse)), text
+
+
+def test_agt_03_a_long_call_is_decided_and_asked_about_beside_the_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each canonical form of a megabyte of arguments holds whoever writes it for a fifth of a second."""
+    writers: set[str] = set()
+
+    def noted(value: Any, option: int = 0) -> bytes:
+        text = orjson.dumps(value, option=option)
+        if len(text) > INLINE_BYTES:
+            writers.add(threading.current_thread().name.rstrip("_01"))
+        return text
+
+    library = SimpleNamespace(**{**vars(orjson), "dumps": noted})
+    monkeypatch.setattr("kblockd.domain.canonical.orjson", library)
+    mine = order()
+    arguments = {"order_id": mine, "amount": AMOUNT, "currency": "EUR", "memo": "x" * (4 * INLINE_BYTES)}
+    with world.site.client() as agent:
+        agent.execute(Call.of("payment.refund.create", "production", target=mine, arguments=arguments, key=mine))
+    assert writers - {threading.current_thread().name} == {"foreign-input"}
 
 
 def test_the_content_is_there_for_those_who_may_read_it(world: World) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import copy
+import json
+import threading
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kblockd.admission.offload import INLINE_BYTES
 from kblockd.domain.canonical import NotCanonical, canonical
+from kblockd.policy import asking
 from kblockd.policy.asking import Contracts, input_text
+from kblockd.policy.entrypoints import DECISION
+from tests.contract.policy.support import ALLOW, CountingIds, RealClock
 
 NAMES = st.sampled_from(["v", "now", "args", "contract", "snapshot", "envelope", "é", "with space", '"'])
 VALUES = st.recursive(
@@ -48,3 +54,30 @@ def test_a_large_contract_is_not_kept() -> None:
     assert contracts.text(small) is contracts.text(small)
     assert contracts.text(large) is not contracts.text(large)
     assert contracts.text(large) == canonical(large)
+
+
+@pytest.mark.parametrize("size", [10, 10 * INLINE_BYTES])
+async def test_a_long_question_is_written_beside_the_loop_and_put_to_whom_decides_then(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reload that retires a revision meanwhile must not have it asked: it would be closed by then."""
+    done: list[str] = []
+    written = asking.input_text
+
+    def noted(document: Any) -> bytes:
+        done.append(threading.current_thread().name.partition("_")[0])
+        return written(document)
+
+    async def ask(entrypoint: str, body: bytes) -> dict[str, Any]:
+        done.append("asked")
+        return {"value": json.loads(ALLOW)}
+
+    def in_force() -> tuple[str, asking.Ask]:
+        done.append("in force")
+        return "r2", ask
+
+    monkeypatch.setattr(asking, "input_text", noted)
+    asker = asking.Asker("x", RealClock(), CountingIds())
+    decision = await asker.decide(in_force, DECISION, {"args": {"memo": "x" * size}, "contract": {"a": 1}})
+    assert decision.revision == "r2"
+    assert done == [threading.current_thread().name if size == 10 else "foreign-input", "in force", "asked"]
