@@ -71,10 +71,13 @@ def asked(tool: Tool, answer: Answer) -> Outcome:
 
 
 def polled(tool: Tool, operation: str, answer: Answer) -> Outcome:
-    """What the answer to a poll says: ACCEPTED while the work goes on."""
-    if answer.status < 400:
-        read = _read(answer)
-        if read.sent is Sent.ANSWERED and _goes_on(tool.progress, tool, answer.status, read.output):
+    """What the answer to a poll says: ACCEPTED while the work goes on. One that says nothing of it is LOST."""
+    if answer.status < 400 and (read := _read(answer)).sent is Sent.ANSWERED:
+        goes_on = _goes_on(tool.progress, tool, answer.status, read.output)
+        if goes_on is None:
+            detail = read.detail or "the answer does not say whether the work goes on"
+            return replace(read, sent=Sent.LOST, code=read.code or "ANSWER_INCOMPLETE", detail=detail)
+        if goes_on:
             return replace(read, sent=Sent.ACCEPTED, operation=operation)
     return outcome(tool.model_copy(update={"accepted_statuses": ()}), answer)
 
@@ -162,8 +165,11 @@ def _same(found: Json, wanted: Json) -> bool:
     return canonical.canonical(found) == canonical.canonical(wanted)
 
 
-def _goes_on(progress: Progress | None, tool: Tool, status: int, output: Json) -> bool:
+def _goes_on(progress: Progress | None, tool: Tool, status: int, output: Json) -> bool | None:
+    """None where nothing stands at the place that says it, or null (unless the configuration names null)."""
     if progress is None:
         return status in tool.accepted_statuses
     found = at(output, progress.pointer)
-    return found is not MISSING and any(_same(found, value) for value in progress.running)
+    if found is MISSING:
+        return None
+    return any(_same(found, value) for value in progress.running) or (None if found is None else False)

@@ -65,7 +65,8 @@ class Equals(_Frozen):
 
 
 class Progress(_Frozen):
-    """While ``pointer`` of a poll's answer is one of ``running``, the work goes on."""
+    """While ``pointer`` of a poll's answer is one of ``running``, the work goes on. Where nothing or null stands there,
+    nobody knows, and it is asked again."""
 
     pointer: Pointer
     running: tuple[Any, ...] = Field(min_length=1)
