@@ -209,10 +209,13 @@ def test_ups_16_what_was_not_begun_before_a_stop_leaves_all_attempts(site: Stage
 
     async def rotate() -> None:
         file.unlink()
+        asyncio.get_running_loop().call_later(0.1, back)
 
-    async def stop() -> None:
+    def back() -> None:
         file.touch(mode=0o600)
         file.write_text(secret)
+
+    async def stop() -> None:
         raise asyncio.CancelledError
 
     async def well() -> None:
