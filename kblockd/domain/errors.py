@@ -72,6 +72,19 @@ class Reason(enum.StrEnum):
     INTERNAL = "INTERNAL"
 
 
+class Left(enum.StrEnum):
+    """What a refusal leaves, as the sentence that closes its message.
+
+    It is true of an action that was not consumed. Who refuses one that was takes ``KblockError.what``, which is the
+    message without it.
+    """
+
+    NOTHING = "Nothing was executed or consumed."
+    NOBODY_ASKED = "Nothing was executed or consumed, and nobody was asked."
+    APPROVED = "Nothing was executed or consumed; the action stays approved."
+    NO_ATTEMPT = "Nothing was executed for this attempt."
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """One wrong field: its path in the request and what was wrong with it."""
@@ -93,7 +106,8 @@ class KblockError(Exception):
     def __init__(
         self,
         reason: Reason,
-        message: str,
+        what: str,
+        left: Left | None = None,
         *,
         violations: Sequence[Violation] = (),
         executed: bool | None = False,
@@ -103,8 +117,10 @@ class KblockError(Exception):
         execution_id: str = "",
         retry_after_seconds: float | None = None,
     ) -> None:
+        message = what if left is None else f"{what} {left}"
         super().__init__(message)
         self.reason = reason
+        self.what = what
         self.message = message
         self.violations = tuple(violations)
         self.executed = executed

@@ -23,6 +23,7 @@ from kblockd.domain.contract import ActionContract, Lookup
 from kblockd.domain.contract.errors import Codes, ToolErrors, may_be_own
 from kblockd.execution.late import LateOutcomes
 from kblockd.upstream.adapter import Outcome, Sent
+from kblockd.upstream.wrapper import NotBegun
 
 IN_PROGRESS: Final = "IN_PROGRESS"
 STILL_RUNNING: Final = "CALL_STILL_RUNNING"
@@ -34,6 +35,7 @@ class Proof(enum.StrEnum):
     """What an attempt's outcome proves by itself, as the attempt's record says it."""
 
     NONE = ""
+    NOT_BEGUN = "not_begun"  # nor was the adapter called: no attempt of those that the contract allows
     NOT_SENT = "not_sent"
     EFFECT_FREE = "effect_free"
     REJECTED = "rejected_before_work"
@@ -41,6 +43,8 @@ class Proof(enum.StrEnum):
 
 def proof(outcome: Outcome, contract: ActionContract) -> Proof:
     """Ways 1, 3 and 4."""
+    if isinstance(outcome, NotBegun):
+        return Proof.NOT_BEGUN
     if outcome.sent is Sent.NOT_SENT:
         return Proof.NOT_SENT
     errors = contract.tool.errors

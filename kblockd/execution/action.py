@@ -92,7 +92,7 @@ class Run:
     again: bool  # consumed before: 9r
     described_at: dt.datetime | None = None  # when stage 3 asked for the tool's definition; None: stage 5 asks
     deadline: float = math.inf  # monotonic seconds: no attempt after it; known once consumed
-    unbegun: int = 0  # known to this life of the daemon alone: a later one allows fewer attempts, never more
+    unbegun: int = 0
 
     @property
     def trace(self) -> Trace:

@@ -7,9 +7,10 @@ from typing import Any
 from kblockd.admission.offload import offload, size_of
 from kblockd.domain import keys
 from kblockd.domain.canonical import NotCanonical, canonical, parse, reparse, sha256_hex
-from kblockd.domain.contract import ActionContract, check_arguments, derive_intent, derive_target, tighten
+from kblockd.domain.contract import ActionContract, check_arguments, derive_intent, derive_target, resolve, tighten
 from kblockd.domain.envelope import Envelope, check_shape
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
+from kblockd.domain.pointer import PointerMissing
 from kblockd.execution import pins
 from kblockd.execution.action import Admitted, Call
 from kblockd.execution.parts import Parts
@@ -32,6 +33,7 @@ def _derived(parts: Parts, contract: ActionContract, call: Call) -> Admitted:
     envelope, caller = call.envelope, call.caller
     args, args_sha256 = _arguments(parts, envelope)
     check_arguments(contract, args)
+    _check_read(contract, args)
     target, intent = derive_target(contract, args), derive_intent(contract, args)
     _check_target(envelope, target)
     _check_key(contract, envelope)
@@ -102,6 +104,17 @@ def _arguments(parts: Parts, envelope: Envelope) -> tuple[Any, str]:
             next_step="compute it over the RFC 8785 form, or leave it out",
         )
     return reparse(text), digest
+
+
+def _check_read(contract: ActionContract, args: Any) -> None:
+    """The target can be read: an argument that the schema leaves to the caller may be needed for that."""
+    if contract.reads.snapshot is None:
+        return
+    try:
+        resolve(contract.reads.snapshot.arguments, {"args": args, "execution_id": ""})
+    except PointerMissing as missing:
+        field = missing.pointer.removeprefix("/args")
+        raise InvalidArgument.field(f"envelope.arguments_json{field}", "is needed to read the target") from None
 
 
 def _contract(parts: Parts, envelope: Envelope) -> ActionContract:

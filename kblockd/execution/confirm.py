@@ -12,11 +12,12 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Aborted
 from kblockd.domain.states import ResultClass
 from kblockd.execution import history
+from kblockd.execution.action import Run
 from kblockd.execution.classify import Classified
 from kblockd.execution.consume import Claim
 from kblockd.execution.leases import Lease
 from kblockd.execution.parts import Parts
-from kblockd.execution.reconcile import Settled, Standing, reconcile
+from kblockd.execution.reconcile import Standing, reconcile
 from kblockd.execution.recover import Adrift, Again, Ending, Hold, recover
 from kblockd.execution.verify import verify
 from kblockd.store.protocol import Row
@@ -34,23 +35,26 @@ async def confirm(parts: Parts, ending: Ending) -> Ending | Hold | Adrift:
     row = run.journal.row(parts)
     if not await history.doubted(parts, row, run.journal.written):
         return ending
-    settled = await reconcile(parts, await _in_doubt(parts, ending, row))
+    lease = await _lease(parts, ending)
+    if lease is None:
+        return _unconfirmed(run)
+    settled = await reconcile(parts, await _in_doubt(parts, ending, row, lease))
     if settled.standing is Standing.ABSENT:
         return ending
     if settled.standing is Standing.UNPROVABLE:
-        return _unconfirmed(settled)
+        return _unconfirmed(run)
     found = await recover(parts, await verify(parts, settled))
     if isinstance(found, Again):  # a present effect never leads there
         raise TypeError("an effect that was found cannot be attempted again")
     return found
 
 
-async def _in_doubt(parts: Parts, ending: Ending, row: Row) -> Classified:
+async def _in_doubt(parts: Parts, ending: Ending, row: Row, lease: Lease) -> Classified:
     """Finality counts from now: an effect that became visible later than the contract promises has that time again."""
     run = ending.run
     ends = parse_rfc3339(row["deadline_at"])
     deadline = parts.clock.monotonic() + (ends - parts.clock.now()).total_seconds()
-    claim = Claim(run, await _lease(parts, ending), row["effect_key"], row["approval_id"], deadline, ends)
+    claim = Claim(run, lease, row["effect_key"], row["approval_id"], deadline, ends)
     return Classified(
         claim,
         parts.clock.monotonic(),
@@ -63,17 +67,20 @@ async def _in_doubt(parts: Parts, ending: Ending, row: Row) -> Classified:
     )
 
 
-async def _lease(parts: Parts, ending: Ending) -> Lease:
-    """Nothing is sent under it; it keeps the target from those who look at it meanwhile, and waits for them."""
+async def _lease(parts: Parts, ending: Ending) -> Lease | None:
+    """Nothing is sent under it; it keeps the target from those who look at it meanwhile, and waits for them as long as
+    for a look-up. None when it was not to be had."""
     action = ending.run.action
     target = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
+    end = parts.clock.monotonic() + parts.clocks.reconcile_seconds
     while True:
         try:
             return parts.leases.acquire(action.execution_id, target)
         except Aborted:
-            await parts.clock.sleep(_PAUSE_SECONDS)
+            if parts.clock.monotonic() >= end:
+                return None
+        await parts.clock.sleep(_PAUSE_SECONDS)
 
 
-def _unconfirmed(settled: Settled) -> Hold:
-    run = settled.claim.run
+def _unconfirmed(run: Run) -> Hold:
     return Hold(run, NOT_CONFIRMED, keep_lock=True, result_class=ResultClass.UNKNOWN_OUTCOME)

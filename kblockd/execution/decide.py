@@ -24,6 +24,7 @@ from kblockd.domain.errors import (
     AlreadyExists,
     FailedPrecondition,
     KblockError,
+    Left,
     Reason,
     Unavailable,
 )
@@ -107,13 +108,13 @@ async def ask(parts: Parts, entrypoint: str, document: dict[str, Any]) -> Decisi
 def _undecided(failure: PolicyFailure) -> KblockError:
     """Raised as UNAVAILABLE, or for a rule that fails on this very input as FAILED_PRECONDITION (AGT-08). The engine's
     own words are for the log: they may hold the text of a policy."""
-    what = f"policy gave no decision ({failure.reason}). Nothing was executed or consumed."
+    what = f"policy gave no decision ({failure.reason})."
     if failure.passing:
         step = "repeat the identical call when `kblockd policy status` is well"
-        return Unavailable(failure.reason, what, retryable=True, next_step=step)
+        return Unavailable(failure.reason, what, Left.NOTHING, retryable=True, next_step=step)
     step = "a repeat gets the same answer: correct the arguments, or tell the operator, whose policy must take them"
     refusal = FailedPrecondition if failure.reason is Reason.POLICY_ERROR else Unavailable
-    return refusal(failure.reason, what, next_step=step)
+    return refusal(failure.reason, what, Left.NOTHING, next_step=step)
 
 
 def check_deadline(parts: Parts, deadline: dt.datetime | None, execution_id: str = "") -> None:
@@ -121,7 +122,8 @@ def check_deadline(parts: Parts, deadline: dt.datetime | None, execution_id: str
     if deadline is not None and parts.clock.now() >= deadline:
         raise FailedPrecondition(
             Reason.DEADLINE_PASSED,
-            "envelope.deadline has passed. Nothing was executed for this attempt.",
+            "envelope.deadline has passed.",
+            Left.NO_ATTEMPT,
             next_step="plan the action again",
             execution_id=execution_id,
         )
@@ -137,13 +139,15 @@ def check_observed(parts: Parts, effect: str, observe_until: str) -> None:
     except ValueError as error:  # of a decision that was recorded before entrypoints.check refused such a time
         raise FailedPrecondition(
             Reason.POLICY_TYPE,
-            f"the end of the observe window, {observe_until!r}, {error}. Nothing was executed or consumed.",
+            f"the end of the observe window, {observe_until!r}, {error}.",
+            Left.NOTHING,
             next_step="policy must name it in RFC 3339, such as 2027-01-01T00:00:00Z",
         ) from None
     if parts.clock.now() >= ends:
         raise FailedPrecondition(
             Reason.OBSERVE_ENDED,
-            f"the observe window of this action ended ({observe_until}). Nothing was executed or consumed.",
+            f"the observe window of this action ended ({observe_until}).",
+            Left.NOTHING,
             next_step="policy must allow the action or ask for an approval",
         )
 

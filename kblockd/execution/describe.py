@@ -7,7 +7,7 @@ import datetime as dt
 from typing import Final
 
 from kblockd.domain.contract import ActionContract
-from kblockd.domain.errors import FailedPrecondition, Reason, Unavailable
+from kblockd.domain.errors import FailedPrecondition, Left, Reason, Unavailable
 from kblockd.domain.records import identifier
 from kblockd.domain.values import value_type
 from kblockd.execution.parts import Parts
@@ -64,7 +64,8 @@ async def _asked(parts: Parts, upstream: str, tool: str) -> Described:
         again = transient(fault.code)
         raise Unavailable(
             Reason.UPSTREAM_UNAVAILABLE,
-            f"the definition of {upstream}/{tool} could not be read ({fault.code}). Nothing was executed or consumed.",
+            f"the definition of {upstream}/{tool} could not be read ({fault.code}).",
+            Left.NOTHING,
             retryable=again,
             next_step="repeat the identical call when the upstream answers"
             if again
@@ -87,12 +88,14 @@ def check_pin(parts: Parts, upstream: str, tool: str, described: Described) -> N
             return
         raise FailedPrecondition(
             Reason.UNPINNED_TOOL,
-            f"{upstream}/{tool} has no reviewed definition. Nothing was executed or consumed.",
+            f"{upstream}/{tool} has no reviewed definition.",
+            Left.NOTHING,
             next_step=f"review what `kblockd upstream pin {upstream}` prints and put it into the upstream's file",
         )
     if pinned != described.definition_sha256:
         raise FailedPrecondition(
             Reason.TOOL_CHANGED,
-            f"the definition of {upstream}/{tool} is not the reviewed one. Nothing was executed or consumed.",
+            f"the definition of {upstream}/{tool} is not the reviewed one.",
+            Left.NOTHING,
             next_step=f"review the change with `kblockd upstream pin {upstream}`",
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from kblockd.domain.records import RecordType, read
 from kblockd.domain.states import ResultClass
+from kblockd.execution.absence import Proof
 from kblockd.execution.journal import NOTHING, Written
 from kblockd.execution.parts import Parts
 from kblockd.store.protocol import Row
@@ -45,6 +46,13 @@ async def acted(parts: Parts, row: Row) -> bool:
     done = (ResultClass.COMPLETED_UNVERIFIED, ResultClass.ACCEPTED)
     late = [body async for _, _, body in _events(parts, row, NOTHING) if body.get("late")]
     return any(body["class"] in done for body in late)
+
+
+async def unbegun(parts: Parts, row: Row) -> set[int]:
+    """The attempts that were marked without the adapter being called then; ledgers of older versions name none."""
+    if not row["marker"]:
+        return set()
+    return {attempt async for _, attempt, body in _events(parts, row, NOTHING) if body.get("proof") == Proof.NOT_BEGUN}
 
 
 async def _events(parts: Parts, row: Row, own: Written) -> AsyncIterator[tuple[RecordType, int, Any]]:

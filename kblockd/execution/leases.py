@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kblockd.domain.clock import Clock
-from kblockd.domain.errors import Aborted, Reason
+from kblockd.domain.errors import Aborted, Left, Reason
 from kblockd.domain.rows import Key
 
 _log = logging.getLogger(__name__)
@@ -122,7 +122,8 @@ def busy(holder: str) -> Aborted:
     """The refusal while another execution has the target."""
     return Aborted(
         Reason.TARGET_BUSY,
-        "another action on the same target is under way. Nothing was executed or consumed; the action stays approved.",
+        "another action on the same target is under way.",
+        Left.APPROVED,
         retryable=True,
         next_step="repeat the identical call when the other action has ended",
     )

@@ -12,7 +12,7 @@ from typing import Final
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import Envelope
-from kblockd.domain.errors import FailedPrecondition, Reason
+from kblockd.domain.errors import FailedPrecondition, Left, Reason
 from kblockd.domain.principal import Principal
 from kblockd.execution.action import Action
 from kblockd.store.protocol import Row
@@ -61,8 +61,8 @@ def check_version(named: str, now: str, execution_id: str = "") -> None:
     if named and named != now:
         raise FailedPrecondition(
             Reason.PIN_MISMATCH,
-            f"envelope.target.version is {named!r}, but the target is at {version_words(now)} now. "
-            f"Nothing was executed or consumed{'; the action stays approved' if execution_id else ''}.",
+            f"envelope.target.version is {named!r}, but the target is at {version_words(now)} now.",
+            Left.APPROVED if execution_id else Left.NOTHING,
             next_step="read the target again and plan the action anew",
             execution_id=execution_id,
         )

@@ -12,7 +12,6 @@ refusal on the way is sealed as failed.
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import replace
 from typing import Final
 
@@ -33,6 +32,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.preconditions import preconditions
 from kblockd.execution.preflight import Raced, preflight
 from kblockd.execution.read import read
+from kblockd.execution.reading import ReadRefused
 from kblockd.execution.reconcile import reconcile
 from kblockd.execution.recover import Adrift, Again, Ending, Hold, recover
 from kblockd.execution.replay import Existing, replay
@@ -44,11 +44,10 @@ _log: Final = logging.getLogger(__name__)
 _TRIES = 3
 _PAUSE_SECONDS = 1.0
 _RACE_SECONDS = 0.1
-_UNCONSUMED: Final = re.compile(
-    r"\s*Nothing was executed (?:or consumed(?:; the action stays approved)?|for this attempt)\."
-)
 LATE_ANSWER: Final = "LATE_ANSWER"
 TARGET_CHANGED: Final = "TARGET_CHANGED"
+_OF_THE_TARGET: Final = (Reason.PRECONDITION_FAILED, Reason.PIN_MISMATCH, Reason.TARGET_UNREADABLE)
+"""What stages 7 and 8 find in the target as it is read now; the pin is that of the target's version."""
 
 
 async def propose(parts: Parts, call: Call) -> Existing | Decided:
@@ -77,7 +76,8 @@ async def act(parts: Parts, attempt: Run) -> Classified | Ending | Hold:
 
     What was relied on may change between 9 and 10, and a marked call may turn out not to have been made (a credential
     that was being rotated, a lease that ended, a policy that came into force). Both go back to 5: the action ends only
-    where the fresh answer refuses it or its time is over (C27, APV-01, UPS-16).
+    where the fresh answer refuses it or its time is over (C27, APV-01, UPS-16). Each way back after a marker leaves
+    records, so what does not pass at once is not asked for at once again.
     """
     while True:
         try:
@@ -101,18 +101,20 @@ async def act(parts: Parts, attempt: Run) -> Classified | Ending | Hold:
         classified = await classify(parts, dispatched)
         if dispatched.begun:
             return classified
+        parts.leases.drop(attempt.action.execution_id)
+        await parts.clock.sleep(_PAUSE_SECONDS)
         attempt = replace(_again(claim), attempt=claim.run.attempt + 1, unbegun=claim.run.unbegun + 1)
 
 
 async def _given_up(parts: Parts, attempt: Run, refusal: KblockError) -> Ending | Hold:
     """A consumed action that is refused on its way: sealed as what is proved, or held where the target contradicts it.
 
-    A target that has moved, or no longer meets the preconditions, since an attempt whose answer was lost may have been
-    changed by that very attempt. Whatever a look-up says, that is no picture of an effect that never happened.
+    A target that has moved, is gone, or no longer meets the preconditions, since an attempt whose answer was lost may
+    have been changed by that very attempt: whatever a look-up says, no picture of an effect that never happened.
     """
     if parts.late.acted(attempt.action.execution_id):
         return late(attempt)
-    if refusal.reason is Reason.PRECONDITION_FAILED or isinstance(refusal, TargetMoved):
+    if refusal.reason in _OF_THE_TARGET or isinstance(refusal, TargetMoved | ReadRefused):
         row = attempt.journal.row(parts)
         if await history.doubted(parts, row, attempt.journal.written):
             return Hold(attempt, TARGET_CHANGED, keep_lock=True, result_class=ResultClass.UNKNOWN_OUTCOME)
@@ -240,10 +242,10 @@ def late(attempt: Run) -> Hold:
 def refused(attempt: Run, refusal: KblockError) -> Ending:
     """After the consumption, on the way to another try: it did not start, or its absence was proved before.
 
-    The refusals of 5 to 8 are worded for an action that stays approved; what is sealed must not promise that.
+    The refusals of 5 to 8 close with what they leave of an action that was not consumed (``Left``); here it was.
     """
     unsent = not attempt.journal.marked
     result_class = ResultClass.NOT_STARTED if unsent else ResultClass.FAILED_BEFORE_SIDE_EFFECT
     known = "the call was not made" if unsent else "no further attempt was made"
-    detail = f"{_UNCONSUMED.sub('', refusal.message).rstrip()} The action was consumed, and {known}."
+    detail = f"{refusal.what} The action was consumed, and {known}."
     return Ending(attempt, State.FAILED, result_class, str(refusal.reason), detail)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, Unavailable
+from kblockd.domain.errors import FailedPrecondition, KblockError, Left, Reason, Unavailable
 from kblockd.domain.records import identifier
 from kblockd.domain.values import value_type
 from kblockd.execution import pins, questions, refusals
@@ -151,13 +151,15 @@ def _unmet(answer: Preconditions, asked: Asked, execution_id: str) -> FailedPrec
     if not answer.ok:
         return FailedPrecondition(
             Reason.PRECONDITION_FAILED,
-            f"a precondition does not hold ({why}). Nothing was executed or consumed; the action stays approved.",
+            f"a precondition does not hold ({why}).",
+            Left.APPROVED,
             next_step="repeat the identical call when it holds, or plan the action again",
             execution_id=execution_id,
         )
     return FailedPrecondition(
         Reason.POLICY_CHANGED,
-        f"the policy in force would not decide as it did ({why}). Nothing was executed or consumed.",
+        f"the policy in force would not decide as it did ({why}).",
+        Left.NOTHING,
         next_step="plan the action again under the policy in force",
         execution_id=execution_id,
     )
@@ -175,7 +177,8 @@ def _check_version(action: Action, approval: Row | None, snapshot: Snapshot) -> 
     if compared and not snapshot.version:
         raise FailedPrecondition(
             Reason.PRECONDITION_FAILED,
-            "the target's version could not be read. Nothing was executed or consumed; the action stays approved.",
+            "the target's version could not be read.",
+            Left.APPROVED,
             next_step="the upstream must answer with a version",
             execution_id=action.execution_id,
         )

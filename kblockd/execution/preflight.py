@@ -15,7 +15,7 @@ from kblockd.approvals.checks import has_roles
 from kblockd.domain import rows
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import parse_rfc3339
-from kblockd.domain.errors import FailedPrecondition, PermissionDenied, Reason, Unavailable
+from kblockd.domain.errors import FailedPrecondition, Left, PermissionDenied, Reason, Unavailable
 from kblockd.domain.principal import Principal
 from kblockd.domain.states import State
 from kblockd.domain.values import value_type
@@ -48,7 +48,8 @@ class BindingChanged(Voided):
     def __init__(self, what: str, execution_id: str) -> None:
         super().__init__(
             Reason.BINDING_CHANGED,
-            f"{what} changed after the decision, so the action is void. Nothing was executed or consumed.",
+            f"{what} changed after the decision, so the action is void.",
+            Left.NOTHING,
             next_step="call again with a new key (or none) for a new decision on the tool as it is now",
             execution_id=execution_id,
         )
@@ -105,8 +106,8 @@ async def _check_upstream(parts: Parts, action: Action, *, again: bool) -> None:
         when = "just now" if passing else "as it is configured"
         raise refusal(
             Reason.UPSTREAM_UNAVAILABLE if passing else Reason.PREFLIGHT_FAILED,
-            f"{fault.code}: upstream {action.upstream} cannot be used {when}. "
-            "Nothing was executed or consumed; the action stays approved.",
+            f"{fault.code}: upstream {action.upstream} cannot be used {when}.",
+            Left.APPROVED,
             retryable=passing,
             next_step=("" if passing else "tell the operator, whose log says more, and ")
             + "repeat the identical call when the upstream can be used again",
@@ -139,7 +140,8 @@ def check_terms(parts: Parts, action: Action, *, again: bool) -> None:
     if bounded and parts.clock.now() >= parse_rfc3339(action.not_after):
         raise FailedPrecondition(
             Reason.APPROVAL_NOT_VALID,
-            "the time within which the action could run has passed. Nothing was executed or consumed.",
+            "the time within which the action could run has passed.",
+            Left.NOTHING,
             next_step="call again with a new key (or none)",
             execution_id=action.execution_id,
         )
@@ -182,7 +184,8 @@ async def _check_principal(parts: Parts, principal_id: str, execution_id: str) -
     if found is None or configured is None or found[1]["disabled"] or found[1]["owner"] != configured.owner:
         raise PermissionDenied(
             Reason.PERMISSION_DENIED,
-            f"principal {principal_id!r} is no longer active. Nothing was executed or consumed.",
+            f"principal {principal_id!r} is no longer active.",
+            Left.NOTHING,
             next_step="an operator must activate the principal, then the identical call can be repeated",
             execution_id=execution_id,
         )
@@ -236,7 +239,8 @@ async def _verified_owner(parts: Parts, action: Action, row: Row, decision: Row)
 def _not_valid(why: str, action: Action) -> FailedPrecondition:
     return FailedPrecondition(
         Reason.APPROVAL_NOT_VALID,
-        f"the approval does not allow this action: {why}. Nothing was executed or consumed.",
+        f"the approval does not allow this action: {why}.",
+        Left.NOTHING,
         next_step="call again with a new key (or none) and have the new action approved",
         execution_id=action.execution_id,
     )

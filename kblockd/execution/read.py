@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kblockd.domain.contract import resolve
+from kblockd.domain.errors import Left
 from kblockd.domain.values import value_type
 from kblockd.execution.lease import Leased
 from kblockd.execution.parts import Parts
@@ -41,6 +42,6 @@ async def read(parts: Parts, leased: Leased) -> Snapshot:
     arguments = resolve(wanted.arguments, document)
     outcome = await read_tool(parts, upstream, wanted.tool, arguments, leased.trace, numbers=wanted.numbers)
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
-        raise unread(outcome, "; the action stays approved", action.execution_id)
+        raise unread(outcome, Left.APPROVED, action.execution_id)
     version = version_at(wanted.version, outcome.output) if wanted.version else ""
     return Snapshot(leased, outcome.output, version)

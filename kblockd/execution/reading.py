@@ -7,14 +7,18 @@ from typing import Any
 
 from kblockd.domain import pointer
 from kblockd.domain.answer import Numbers
-from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, Unavailable
+from kblockd.domain.errors import FailedPrecondition, KblockError, Left, Reason, Unavailable
 from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
-from kblockd.upstream.adapter import Call, Outcome
+from kblockd.upstream.adapter import Call, Outcome, Sent
 from kblockd.upstream.catalog import Upstream
 from kblockd.upstream.faults import transient
+
+
+class ReadRefused(Unavailable):
+    """The upstream answers the read with an error that a repeat does not change: no such target, or no right to it."""
 
 
 async def read_tool(
@@ -43,22 +47,23 @@ async def read_tool(
         return await upstream.read.read(call)
 
 
-def unread(outcome: Outcome, stays: str, execution_id: str = "") -> KblockError:
-    """Why there is no version or snapshot of the target, and whether a repeat can change that; ``stays``: what is still
-    true of the action."""
+def unread(outcome: Outcome, left: Left, execution_id: str = "") -> KblockError:
+    """Why there is no version or snapshot of the target, and whether a repeat can change that."""
     if outcome.unreadable is not None and not outcome.is_error:
         return FailedPrecondition(
             Reason.TARGET_UNREADABLE,
-            f"the answer of the target's read is {outcome.unreadable}. Nothing was executed or consumed{stays}.",
+            f"the answer of the target's read is {outcome.unreadable}.",
+            left,
             next_step="the upstream must answer what can be kept; for large or long numbers the contract may say "
             "`numbers: text` in reads.snapshot. Repeating the call does not help",
             execution_id=execution_id,
         )
     again = transient(outcome.code)
-    return Unavailable(
+    refused = outcome.sent is Sent.ANSWERED and outcome.is_error and not again
+    return (ReadRefused if refused else Unavailable)(
         Reason.UPSTREAM_UNAVAILABLE,
-        f"the target could not be read ({outcome.code or outcome.sent.value}). "
-        f"Nothing was executed or consumed{stays}.",
+        f"the target could not be read ({outcome.code or outcome.sent.value}).",
+        left,
         retryable=again,
         next_step="repeat the identical call when the upstream answers"
         if again

@@ -164,14 +164,19 @@ def _finality(parts: Parts, classified: Classified) -> Finality:
 
 async def _late_answer(parts: Parts, classified: Classified) -> Settled | Classified:
     """An answer after the deadline is stored as evidence and may decide the reconciliation; one that says that the
-    work goes on leaves it undecided and unprovable."""
+    work goes on leaves it undecided and unprovable.
+
+    The operation that such an answer names is looked up by, but not polled: what a poll says becomes the attempt's
+    outcome, and this attempt has one, that it was lost. An effect that no look-up shows in time is held, not sealed.
+    """
     run = classified.claim.run
     decided: Settled | None = None
     for attempt, outcome in parts.late.take(run.action.execution_id):
         result_class = classify_outcome(outcome, run.action.contract)
         entry, payloads = attempt_record(parts, run.action.execution_id, run.action.contract, outcome, late=True)
         if absence.at_work(outcome, run.action.contract):
-            classified = replace(classified, at_work=True)
+            operation = classified.operation or outcome.operation or ""
+            classified = replace(classified, at_work=True, operation=operation)
         await run.journal.commit(parts, Stage.RECONCILE, [replace(entry, attempt=attempt)], payloads=payloads)
         # Of whichever attempt: all carry one effect key, and an effect that is there is not absent.
         if result_class is ResultClass.COMPLETED_UNVERIFIED:

@@ -13,7 +13,7 @@ from kblockd.approvals.presentation import Demand, Subject, Version, present, pr
 from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.contract import resolve
-from kblockd.domain.errors import FailedPrecondition, Reason, ResourceExhausted
+from kblockd.domain.errors import FailedPrecondition, Left, Reason, ResourceExhausted
 from kblockd.domain.records import RecordType, identifier
 from kblockd.execution import pins
 from kblockd.execution.action import Action
@@ -26,7 +26,6 @@ from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Outcome, Sent
 
 READ_SECONDS = 10.0
-ASKED = ", and nobody was asked"
 
 
 async def target_version(parts: Parts, action: Action, trace: Trace) -> Version:
@@ -44,14 +43,14 @@ async def target_version(parts: Parts, action: Action, trace: Trace) -> Version:
         return Version(note="the contract reads none")
     upstream = parts.upstreams[action.upstream]
     if not upstream.breaker.allow():  # requests must not keep a failing upstream busy
-        raise unread(Outcome(Sent.NOT_SENT, code="BREAKER_OPEN"), ASKED)
+        raise unread(Outcome(Sent.NOT_SENT, code="BREAKER_OPEN"), Left.NOBODY_ASKED)
     document = {"args": action.args, "execution_id": action.execution_id}
     arguments = resolve(wanted.arguments, document)
     outcome = await read_tool(
         parts, upstream, wanted.tool, arguments, trace, timeout_seconds=READ_SECONDS, numbers=wanted.numbers
     )
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
-        raise unread(outcome, ASKED)
+        raise unread(outcome, Left.NOBODY_ASKED)
     found = version_at(wanted.version, outcome.output)
     if not found:
         raise _unnamed()

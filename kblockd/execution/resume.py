@@ -6,6 +6,7 @@ is reconciled first. The lease is a new one; only what is read and proved moves 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from kblockd.domain import rows
@@ -51,6 +52,9 @@ async def resume(parts: Parts, journal: Journal, row: Row) -> Closed | Adrift:
         return await pipeline.close(parts, _rebooted(claim))
     if phase is Phase.CLAIMED:
         return await pipeline.run(parts, claim.run)
+    if phase is Phase.RECOVERING and not claim.new_boot and row["attempt"] in await history.unbegun(parts, row):
+        # What kept the adapter from being called may have passed since: waited for as in the run before (UPS-16).
+        return await pipeline.run(parts, replace(claim.run, attempt=claim.run.attempt + 1))
     if phase is Phase.SENT:
         ended = await pipeline.conclude(parts, await _lost(parts, claim))
     elif phase in (Phase.ACCEPTED, Phase.RECONCILING) and not _found(row):
@@ -73,7 +77,8 @@ async def _claim(parts: Parts, journal: Journal, row: Row) -> Claim:
     parts.late.taken_up(action.execution_id, acted=await history.acted(parts, row))
     ends = parse_rfc3339(row["deadline_at"])
     deadline = parts.clock.monotonic() + (ends - parts.clock.now()).total_seconds()
-    run = Run(action, journal, row["attempt"], again=True, deadline=deadline)
+    unbegun = len(await history.unbegun(parts, row))
+    run = Run(action, journal, row["attempt"], again=True, deadline=deadline, unbegun=unbegun)
     key = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
     lease = parts.leases.acquire(action.execution_id, key)
     boot = row.get("boot", parts.instance.boot_id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kblockd.domain import rows
-from kblockd.domain.errors import FailedPrecondition, Reason
+from kblockd.domain.errors import FailedPrecondition, Left, Reason
 from kblockd.evidence import effect_secret
 from kblockd.evidence.errors import KeysRefused
 from kblockd.evidence.jwks import KeySet, PublicKey, Role
@@ -115,7 +115,8 @@ async def check_sealable(store: Store, ring: KeyRing, execution_id: str) -> list
     except KeyMismatch as mismatch:
         raise FailedPrecondition(
             Reason.PREFLIGHT_FAILED,
-            f"{mismatch}, so no result could be sealed. Nothing was executed or consumed; the action stays approved.",
+            f"{mismatch}, so no result could be sealed.",
+            Left.APPROVED,
             next_step="tell the operator to restore the key folder and to restart the daemon; then repeat the call",
             execution_id=execution_id,
         ) from None

@@ -26,6 +26,7 @@ from kblockd.execution.journal import Entry, Journal
 from kblockd.execution.leases import Lease
 from kblockd.execution.load import load_contract
 from kblockd.execution.parts import Parts
+from kblockd.execution.recover import Adrift
 from kblockd.execution.resume import journal_of, resume
 from kblockd.execution.spans import describe
 from kblockd.execution.stages import Stage
@@ -71,6 +72,7 @@ class Supervisor:
         self._running: dict[str, Handle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
+        self.adrift: set[str] = set()  # executions whose last run here looked at the upstream and could prove nothing
         parts.late.on_late = self._late
         parts.leases.on_lost = self._lease_lost
 
@@ -126,6 +128,7 @@ class Supervisor:
         task = asyncio.create_task(self._supervise(execution_id, journal, work, who), name=execution_id)
         handle = Handle(execution_id, journal, task)
         self._running[execution_id] = handle
+        self.adrift.discard(execution_id)
         self._parts.capacity.running = len(self._running)
         return handle
 
@@ -162,7 +165,8 @@ class Supervisor:
         """None when the ledger has the answer; a refusal only when nothing was consumed."""
         for _ in range(_LOOKS):
             try:
-                await work
+                if isinstance(await work, Adrift):
+                    self.adrift.add(execution_id)
                 return None
             except StoreFailed as failure:
                 refusal = store_failed(failure, execution_id, consumed=journal.claimed.is_set())
@@ -260,7 +264,7 @@ def _log_stopped(journal: Journal, error: Exception) -> None:
     """
     extra = {"execution_id": journal.execution_id}
     if isinstance(error, KblockError):
-        said = f": {error.message}" if journal.claimed.is_set() else ""
+        said = f": {error.what}" if journal.claimed.is_set() else ""
         _log.warning("the run stopped: %s%s", error.reason, said, extra=extra)
     elif isinstance(error, Conflict):
         _log.warning("the run stopped: %s: %s has changed", Reason.CONFLICT, error.condition.key[0], extra=extra)

@@ -1,14 +1,16 @@
 """The sweep: expires what waited too long, takes up what nobody runs, closes what cannot be proved any more.
 
 It never touches a running call: closure needs a dead lease, ``close_after`` since the consumption and, once something
-was sent, a look at the upstream in this life of the daemon, however long it was away (UPS-15). ``held`` is left to
-operators (C3, CRS-06 to CRS-14). One daemon owns the store, so there is one sweeper by construction.
+was sent, a look at the upstream in this life of the daemon, however long it was away (UPS-15); or that several runs
+failed before they came to look, or nothing would ever end it. ``held`` is left to operators (C3, CRS-06 to CRS-14). One
+daemon owns the store, so there is one sweeper by construction.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections import Counter
 from typing import Final
 
 from kblockd.domain import rows
@@ -28,6 +30,7 @@ from kblockd.telemetry.recorder import Trace
 
 _log = logging.getLogger(__name__)
 UNKNOWN: Final = (ResultClass.UNKNOWN_OUTCOME, "interrupted; upstream outcome unknown")
+_RUNS: Final = 3
 
 
 class Sweeper:
@@ -36,7 +39,7 @@ class Sweeper:
     def __init__(self, parts: Parts, supervisor: Supervisor) -> None:
         self._parts = parts
         self._supervisor = supervisor
-        self._looked: set[str] = set()  # open executions that this life of the daemon has taken up
+        self._taken_up: Counter[str] = Counter()  # how often, of open executions
 
     async def run(self) -> None:
         """Until cancelled; the first pass is at once: the start's reconciliation."""
@@ -61,7 +64,8 @@ class Sweeper:
                 still_open.add(str(link["execution"]))
                 await self._guarded(str(link["execution"]))
             if len(scanned) < 256:
-                self._looked &= still_open
+                self._taken_up = Counter({it: n for it, n in self._taken_up.items() if it in still_open})
+                self._supervisor.adrift &= still_open
                 return
 
     async def _guarded(self, execution_id: str) -> None:
@@ -80,11 +84,11 @@ class Sweeper:
         _, row = await expire_if_due(self._parts, execution_id)
         if row["state"] != State.EXECUTING:
             return
-        unsent = not row["marker"]
-        if self._overdue(row) and (unsent or execution_id in self._looked):
+        looked = execution_id in self._supervisor.adrift or self._taken_up[execution_id] >= _RUNS
+        if self._overdue(row) and (looked or not row["marker"]):
             await self._close(execution_id)
         elif await self._supervisor.take_up(execution_id):
-            self._looked.add(execution_id)
+            self._taken_up[execution_id] += 1
 
     def _overdue(self, row: Row) -> bool:
         age = self._parts.clock.now() - parse_rfc3339(row["claimed_at"])
@@ -97,19 +101,20 @@ class Sweeper:
             return
         journal, row = found
         result_class, detail = closure(row)
-        if result_class is ResultClass.FAILED_BEFORE_SIDE_EFFECT and await history.doubted(self._parts, row):
-            result_class, detail = UNKNOWN  # nobody has looked once more (UPS-07)
+        if result_class is ResultClass.FAILED_BEFORE_SIDE_EFFECT and await self._contradicted(row):
+            result_class, detail = UNKNOWN
         run = Run(await load_action(self._parts, row), journal, row["attempt"], again=True)
         await seal_with(self._parts, Ending(run, State.FAILED, result_class, INTERRUPTED, detail))
+
+    async def _contradicted(self, row: Row) -> bool:
+        """Nobody has looked once more at an attempt that was lost (UPS-07), or a late answer says that it was done."""
+        return await history.doubted(self._parts, row) or await history.acted(self._parts, row)
 
 
 def closure(row: Row) -> tuple[ResultClass, str]:
     """The class and the words of a closure by age."""
     if not row["marker"]:
         return ResultClass.NOT_STARTED, "interrupted before the upstream was called"
-    if row.get("late", {}).get("class") in (ResultClass.COMPLETED_UNVERIFIED, ResultClass.ACCEPTED):
-        # An answer that came too late to decide says that the effect is there: no absence is proved.
-        return UNKNOWN
     proved_absent = row.get("finding", {}).get("finding") == "absent"
     refused = row["phase"] == Phase.RECOVERING and row["result_class"] == ResultClass.FAILED_BEFORE_SIDE_EFFECT
     # Claimed again and unsent: it came there only after a proof that the attempt before had no effect.

@@ -1,8 +1,9 @@
 """Stage 13, for an accepted operation: poll until it is done, by its operation id (R212, R654, OUT-10, HTP-03).
 
 The operation id is in the ledger before the first poll (stage 12 awaits its record), so a restart polls on. An error
-answer to a poll is the operation's end only if it is the tool's own; a gateway's page says nothing about the work. And
-an operation whose end was not seen is still at work, so that no look-up proves an absence.
+that refuses the poll (too many of them, no such operation here yet, a gateway's page) says nothing about the work; only
+an answer about the operation itself ends it. And an operation whose end was not seen is still at work, so that no
+look-up proves an absence.
 """
 
 from __future__ import annotations
@@ -50,14 +51,13 @@ async def _poll(parts: Parts, classified: Classified) -> Outcome:
 
 
 def _says_ended(outcome: Outcome, run: Run) -> bool:
-    """A success, the tool's own error, or a whole answer of status 2xx that says that it did not work."""
+    """A success, or a whole answer of status 2xx that says that it did not work. What has another status, or is an
+    error of JSON-RPC, answers the poll and not the operation, also where it is the tool's own."""
     if outcome.sent is not Sent.ANSWERED or not outcome.is_error:
         return outcome.sent is Sent.ANSWERED
-    contract, facts = run.action.contract, outcome.facts
-    errors = contract.tool.errors
-    if errors is not None and absence.own_error(outcome, errors):
-        return not absence.in_progress(outcome, contract)
-    return facts.answers_request and facts.status is not None and 200 <= facts.status < 300
+    facts = outcome.facts
+    answered = facts.answers_request and facts.status is not None and 200 <= facts.status < 300
+    return answered and facts.form != "rpc_error" and not absence.in_progress(outcome, run.action.contract)
 
 
 async def _ended(parts: Parts, classified: Classified, outcome: Outcome, *, at_work: bool) -> Classified:

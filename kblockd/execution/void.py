@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kblockd.domain.errors import FailedPrecondition, Reason
+from kblockd.domain.errors import FailedPrecondition, Left, Reason
 
 
 class Voided(FailedPrecondition):
@@ -16,7 +16,8 @@ class ApprovalInsufficient(Voided):
     def __init__(self, what: str, execution_id: str) -> None:
         super().__init__(
             Reason.APPROVAL_INSUFFICIENT,
-            f"{what}, so the action is void. Nothing was executed or consumed.",
+            f"{what}, so the action is void.",
+            Left.NOTHING,
             next_step="call again with a new key (or none) and have the new action approved",
             execution_id=execution_id,
         )
@@ -29,8 +30,8 @@ class TargetMoved(Voided):
     def __init__(self, shown: str, now: str, execution_id: str) -> None:
         super().__init__(
             Reason.BINDING_CHANGED,
-            f"the target was at {shown} when the approval was asked for and is at {now} now, so the action is void. "
-            "Nothing was executed or consumed.",
+            f"the target was at {shown} when the approval was asked for and is at {now} now, so the action is void.",
+            Left.NOTHING,
             next_step="call again with a new key (or none) for an approval of the target as it is now",
             execution_id=execution_id,
         )

@@ -88,10 +88,15 @@ class Guard:
         return GuardedExchange(self, meter, scope.credential)
 
     async def raw_connection(self, host: str, port: int, deadline: float) -> Wire:
-        """A guarded connection without HTTP; a call that uses it can no longer prove that nothing was sent."""
+        """A guarded connection without HTTP; a call that uses it can no longer prove that nothing was sent.
+
+        Raises ``ConnectTimeout`` after the call's answer, which may already have said that nothing was sent.
+        """
         scope = current()
         if scope is not None:
             scope.raw_connections += 1
+            if scope.sealed:
+                raise httpx2.ConnectTimeout("the call has its answer")
         return await self.connect(host, port, deadline)
 
     async def connection(self, meter: Meter) -> Connection:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from kblockd.domain import canonical
 from kblockd.domain.answer import NotJson, Numbers, decode, first_fault
 from kblockd.upstream.adapter import Facts, Outcome, Sent
-from kblockd_http.settings import ToolSettings
+from kblockd_http.settings import PollProgress, ToolSettings
 
 Json = Any
 
@@ -71,10 +71,13 @@ def read_outcome(tool: ToolSettings, answer: HttpAnswer) -> Outcome:
 
 
 def poll_outcome(tool: ToolSettings, operation: str, answer: HttpAnswer) -> Outcome:
-    """The outcome of a poll, by its answer: ACCEPTED while the work continues."""
-    if answer.status < 400:
-        read = _read(answer)
-        if read.sent is Sent.ANSWERED and _in_progress(tool, answer.status, read.output):
+    """The outcome of a poll, by its answer: ACCEPTED while the work continues, LOST if the answer does not say."""
+    if answer.status < 400 and (read := _read(answer)).sent is Sent.ANSWERED:
+        continues = _in_progress(tool.progress, tool, answer.status, read.output)
+        if continues is None:
+            detail = read.detail or "the answer does not say whether the work continues"
+            return replace(read, sent=Sent.LOST, code=read.code or "ANSWER_INCOMPLETE", detail=detail)
+        if continues:
             return replace(read, sent=Sent.ACCEPTED, operation=operation)
     return outcome(tool.model_copy(update={"accepted_statuses": ()}), answer)
 
@@ -162,8 +165,11 @@ def _equal(actual: Json, expected: Json) -> bool:
     return canonical.canonical(actual) == canonical.canonical(expected)
 
 
-def _in_progress(tool: ToolSettings, status: int, output: Json) -> bool:
-    if tool.progress is None:
+def _in_progress(progress: PollProgress | None, tool: ToolSettings, status: int, output: Json) -> bool | None:
+    """None if the value that says it is missing, or null where the configuration does not name null."""
+    if progress is None:
         return status in tool.accepted_statuses
-    state = at(output, tool.progress.pointer)
-    return state is not MISSING and any(_equal(state, value) for value in tool.progress.running)
+    state = at(output, progress.pointer)
+    if state is MISSING:
+        return None
+    return any(_equal(state, value) for value in progress.running) or (None if state is None else False)

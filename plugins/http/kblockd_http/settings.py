@@ -65,7 +65,8 @@ class Equals(_Settings):
 
 
 class PollProgress(_Settings):
-    """The work continues while the value at ``pointer`` of a poll's answer is one of ``running``."""
+    """The work continues while the value at ``pointer`` of a poll's answer is one of ``running``. If the value is
+    missing or null, the state is unknown and the poll is repeated."""
 
     pointer: Pointer
     running: tuple[Any, ...] = Field(min_length=1)

@@ -248,6 +248,33 @@ def test_in_progress_is_looked_up_again_and_never_sent_again(stage: Stage) -> No
     assert (finding["finding"], finding["code"]) == ("unprovable", "WORK_GOES_ON")
 
 
+def test_out_10_an_error_that_refuses_the_poll_ends_no_operation(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accepted, and asked after too often, in the tool's own shape: the work goes on, whatever a look-up shows."""
+    app: Any = stage.lanes["http-free"].server.app
+    accepted: list[Turn] = []
+    polls: list[str] = []
+    read = app.read
+
+    def accepts(turn: Turn) -> bool:
+        accepted.append(turn)
+        return answering(lambda _: said(202, {"ok": True, "operation": "op-7"}), acts=False)(turn)
+
+    def polled(path: str, query: Any) -> Reply:
+        polls.append(path)
+        if not path.startswith("/operations/"):
+            return read(path, query)
+        refusals = [rest_app.problem(429, "too_often"), rest_app.problem(404, "not_here_yet")]
+        if (asked := sum(p == path for p in polls)) <= len(refusals):
+            return refusals[asked - 1]
+        accepted[0].act()
+        return said(200, {"ok": True})
+
+    monkeypatch.setattr(app, "read", polled)
+    played = stage.play("http-free", accepts)
+    assert isinstance(played.answer, Completed), played.answer
+    assert (played.effects, played.calls, played.looks) == (1, 1, 0)
+
+
 @contextlib.contextmanager
 def invoking(stage: Stage, name: str, invoke: Callable[[Any, Call], Any]) -> Iterator[None]:
     """The lane's plugin acts so; the wrapper around it is the real one."""

@@ -19,7 +19,7 @@ from kblockd.policy.engine import PolicyFailure
 from kblockd.upstream.adapter import Outcome, Sent
 from tests.harness import EFFECT_FREE, approve
 from tests.integration.pipeline.conftest import pay, payments
-from tests.integration.pipeline.local import ask, effects, order, records, refund_in, until, variants
+from tests.integration.pipeline.local import ask, effects, order, records, refund_in, types, until, variants
 from tests.integration.staged import StagedSite, told
 from tests.upstreams.payments import PaymentsServer
 
@@ -30,13 +30,14 @@ SOON = {
     "execution": {"maximum_attempts": 3},
     "verification": {"maximum_duration_seconds": 1},
 }
+ONCE = {**SOON, "execution": {"maximum_attempts": 1}}
 DONE = Outcome(Sent.ANSWERED, output={"status": "done"})
 
 
 @pytest.fixture(scope="module")
 def made(payments: PaymentsServer) -> Iterator[StagedSite]:
-    """Three attempts; the tool's own errors are free of effects."""
-    with StagedSite.serving(payments, variants({"soon": SOON})) as site:
+    """Three attempts, or one; the tool's own errors are free of effects."""
+    with StagedSite.serving(payments, variants({"soon": SOON, "once": ONCE})) as site:
         for name in ("write", "read"):
             site.secret(name, f"Bearer {name}-of-the-payments")
         credentials = {name: f"file:{site.folder / name}" for name in ("write", "read")}
@@ -55,10 +56,10 @@ def site(made: StagedSite, pay: PaymentsServer) -> Iterator[StagedSite]:
     assert made.boundaries.clear() == []
 
 
-def approved(site: StagedSite) -> tuple[str, Any, str]:
+def approved(site: StagedSite, environment: str = "soon") -> tuple[str, Any, str]:
     """The order, the call and its execution."""
     mine = order()
-    call = refund_in("soon", mine, key=mine)
+    call = refund_in(environment, mine, key=mine)
     pending = ask(site, call)
     approve(site, pending.approval_id)
     return mine, call, pending.execution_id
@@ -171,7 +172,65 @@ def test_ups_16_a_call_that_was_not_begun_counts_for_policy_no_more_than_for_the
     answer = told(site, call)
     assert isinstance(answer, Completed), answer
     outcomes = [body["proof"] for body in bodies(site, execution_id, "attempt.outcome")]
-    assert outcomes == ["not_sent", "effect_free", "effect_free", ""]
+    assert outcomes == ["not_begun", "effect_free", "effect_free", ""]
+    assert len(effects(pay, mine)) == 1
+
+
+def test_ups_16_a_call_that_was_not_begun_is_made_by_the_run_after_it(site: StagedSite, pay: PaymentsServer) -> None:
+    """One attempt is allowed, and its credential was being rotated when the run ended: it has not been made yet."""
+    mine, call, execution_id = approved(site, "once")
+    file = site.folder / "write"
+    secret = file.read_text()
+
+    async def rotate() -> None:
+        file.unlink()
+
+    async def stop() -> None:
+        file.touch(mode=0o600)
+        file.write_text(secret)
+        raise asyncio.CancelledError
+
+    site.boundaries.at("11.dispatch:before", rotate)
+    site.boundaries.at("12.classify:after", stop)
+    told(site, call)
+    until(lambda: site.daemon.supervisor.running(execution_id) is None)  # type: ignore[union-attr]
+    answer = told(site, call)
+    assert isinstance(answer, Completed), answer
+    assert [body["proof"] for body in bodies(site, execution_id, "attempt.outcome")] == ["not_begun", ""]
+    assert "recovery.planned" not in types(site, execution_id)
+    assert len(effects(pay, mine)) == 1
+
+
+def test_ups_16_what_was_not_begun_before_a_stop_leaves_all_attempts(site: StagedSite, pay: PaymentsServer) -> None:
+    """Three are allowed. One was not begun, then the run ended; two are refused before their effect, the third acts."""
+    mine, call, execution_id = approved(site)
+    file = site.folder / "write"
+    secret = file.read_text()
+
+    async def rotate() -> None:
+        file.unlink()
+        asyncio.get_running_loop().call_later(0.1, back)
+
+    def back() -> None:
+        file.touch(mode=0o600)
+        file.write_text(secret)
+
+    async def stop() -> None:
+        raise asyncio.CancelledError
+
+    async def well() -> None:
+        pay.control(refuse=False)
+
+    pay.control(refuse=True)
+    site.boundaries.at("11.dispatch:before", rotate)
+    site.boundaries.at("10.mark_sent:before", stop, nth=2)
+    told(site, call)
+    until(lambda: site.daemon.supervisor.running(execution_id) is None)  # type: ignore[union-attr]
+    site.boundaries.at("15.recover:after", well, nth=2)
+    answer = told(site, call)
+    assert isinstance(answer, Completed), answer
+    proofs = [body["proof"] for body in bodies(site, execution_id, "attempt.outcome")]
+    assert proofs == ["not_begun", "effect_free", "effect_free", ""]
     assert len(effects(pay, mine)) == 1
 
 

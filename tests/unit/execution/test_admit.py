@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from kblockd.domain.contract import parse
 from kblockd.domain.errors import InvalidArgument
 from kblockd.execution import admit
+from tests.harness import refund_contract
 from tests.unit.domain.test_envelope import FULL
 
+UNREAD = {"reads": {"snapshot": None}, "preflight": {"require_current_resource_version": False}}
 DECLARED = {"status": "paid"}
 
 
@@ -44,3 +47,14 @@ def test_agt_03_conditions_share_the_bound_in_canonical_form() -> None:
     assert admit._arguments(parts, replace(bare, postconditions=None))[0] == {"a": 1}
     with pytest.raises(InvalidArgument, match="at most 100 are taken"):
         admit._arguments(parts, replace(bare, postconditions={"c": "x" * 40}))
+
+
+def test_apv_04_an_argument_that_the_read_of_the_target_needs_is_asked_for_at_once() -> None:
+    """APV-04: the schema leaves it out, the contract reads the target by it; nobody can approve or run such a call."""
+    reads = {"snapshot": {"arguments": {"order_id": "/args/order_id", "currency": "/args/currency"}}}
+    made = parse(refund_contract({"reads": reads}))
+    admit._check_read(made, {"order_id": "o-1", "amount": "1.00", "currency": "EUR"})
+    with pytest.raises(InvalidArgument, match="is needed to read the target") as caught:
+        admit._check_read(made, {"order_id": "o-1", "amount": "1.00"})
+    assert caught.value.violations[0].field == "envelope.arguments_json/currency"
+    admit._check_read(parse(refund_contract(UNREAD)), {})

@@ -62,9 +62,3 @@ def test_r460_a_closure_by_age_says_what_is_proved(closed: dict[str, Any], resul
     assert found is result_class
     assert words.startswith("interrupted")
     assert ("unknown" in words) == (result_class is ResultClass.UNKNOWN_OUTCOME)
-
-
-def test_a_late_success_outweighs_an_absence() -> None:
-    """C3: what answered after all is not absent."""
-    closed = row(1, Phase.RECONCILING, finding={"finding": "absent"}, late={"class": "completed_unverified"})
-    assert closure(closed)[0] is ResultClass.UNKNOWN_OUTCOME

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kblockd.domain.answer import Fault, Unreadable
 from kblockd.domain.clock import rfc3339
-from kblockd.domain.errors import Aborted, FailedPrecondition, Reason, Unavailable
-from kblockd.execution import pipeline
+from kblockd.domain.errors import Aborted, FailedPrecondition, KblockError, Left, Reason, Unavailable
+from kblockd.domain.states import ResultClass
+from kblockd.execution import pins, pipeline
 from kblockd.execution.action import Run
 from kblockd.execution.preflight import Raced
+from kblockd.execution.reading import unread
+from kblockd.execution.recover import Ending, Hold
+from kblockd.execution.void import TargetMoved
+from kblockd.upstream.adapter import Outcome, Sent
 
 
 class Stage5To9:
@@ -63,7 +70,6 @@ async def test_the_third_race_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -
 
 
 START = dt.datetime(2026, 12, 1, tzinfo=dt.UTC)
-FOR_THE_CALLER = "Nothing was executed or consumed; the action stays approved."
 
 
 class Reentry:
@@ -110,7 +116,14 @@ class Reentry:
 
 def unavailable(reason: Reason = Reason.POLICY_DOWN) -> Unavailable:
     """What passes by itself."""
-    return Unavailable(reason, f"it does not answer. {FOR_THE_CALLER}")
+    return Unavailable(reason, "it does not answer.", Left.APPROVED)
+
+
+def refusal_of(refuses: Callable[[], None]) -> KblockError:
+    """What it raises."""
+    with pytest.raises(KblockError) as refused:
+        refuses()
+    return refused.value
 
 
 async def test_ups_16_behind_the_consumption_races_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +161,89 @@ async def test_past_the_deadline_nothing_is_looked_at(monkeypatch: pytest.Monkey
     with pytest.raises(FailedPrecondition) as refused:
         await stages.claim(monkeypatch)
     assert (refused.value.reason, stages.looks) == (Reason.DEADLINE_PASSED, 0)
+
+
+async def test_ups_16_calls_that_are_not_begun_do_not_fill_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """UPS-16, AGT-06: an agent whose own calls hold its places, and a time-out of a millisecond: each time round leaves
+    three records, so there is a second between two of them."""
+    asked: list[float] = []
+    slept: list[float] = []
+    dropped: list[str] = []
+
+    async def claim_effect(parts: Any, attempt: Run) -> Any:
+        asked.append(sum(slept))
+        return SimpleNamespace(run=attempt, deadline=99.0)
+
+    async def stays(parts: Any, given: Any) -> Any:
+        return given
+
+    async def dispatch(parts: Any, claim: Any) -> Any:
+        return SimpleNamespace(begun=claim.run.unbegun == 3, run=claim.run)
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    for name, stage in (
+        ("claim_effect", claim_effect),
+        ("mark_sent", stays),
+        ("dispatch", dispatch),
+        ("classify", stays),
+    ):
+        monkeypatch.setattr(pipeline, name, stage)
+    parts: Any = SimpleNamespace(
+        late=SimpleNamespace(acted=lambda execution_id: False),
+        leases=SimpleNamespace(drop=dropped.append),
+        clock=SimpleNamespace(sleep=sleep),
+    )
+    done: Any = await pipeline.act(parts, attempt())
+    assert (done.run.attempt, done.run.unbegun) == (4, 3)
+    assert asked == [0.0, 1.0, 2.0, 3.0]
+    assert dropped == ["exe_1"] * 3
+
+
+OF_THE_TARGET: dict[str, KblockError] = {
+    "precondition": FailedPrecondition(Reason.PRECONDITION_FAILED, "it does not hold."),
+    "moved": TargetMoved("'1'", "'2'", "exe_1"),
+    "pinned": refusal_of(lambda: pins.check_version("1", "2", "exe_1")),
+    "unreadable": unread(Outcome(Sent.LOST, unreadable=Unreadable(Fault.INTEGER, "/version")), Left.APPROVED),
+    "gone": unread(Outcome(Sent.ANSWERED, is_error=True, code="HTTP_404"), Left.APPROVED),
+}
+OF_SOMETHING_ELSE: dict[str, KblockError] = {
+    "policy": FailedPrecondition(Reason.POLICY_CHANGED, "it would not decide so."),
+    "down": unread(Outcome(Sent.ANSWERED, is_error=True, code="HTTP_503"), Left.APPROVED),
+    "lost": unread(Outcome(Sent.LOST, code="CONNECTION_LOST"), Left.APPROVED),
+}
+
+
+@pytest.mark.parametrize("doubted", [True, False])
+@pytest.mark.parametrize("refusal", [*OF_THE_TARGET, *OF_SOMETHING_ELSE])
+async def test_ups_07_what_the_target_shows_may_be_the_effect_of_a_lost_attempt(
+    monkeypatch: pytest.MonkeyPatch, refusal: str, doubted: bool
+) -> None:
+    """UPS-07: its other version, its absence, or what can no longer be read of it; however the refusal is worded."""
+
+    async def in_doubt(*_: Any) -> bool:
+        return doubted
+
+    monkeypatch.setattr(pipeline.history, "doubted", in_doubt)
+    journal: Any = SimpleNamespace(marked=True, written=None, row=lambda parts: {})
+    action: Any = SimpleNamespace(execution_id="exe_1")
+    parts: Any = SimpleNamespace(late=SimpleNamespace(acted=lambda execution_id: False))
+    attempt = Run(action, journal, attempt=2, again=True)
+    ended = await pipeline._given_up(parts, attempt, {**OF_THE_TARGET, **OF_SOMETHING_ELSE}[refusal])
+    if doubted and refusal in OF_THE_TARGET:
+        assert ended == Hold(attempt, "TARGET_CHANGED", keep_lock=True, result_class=ResultClass.UNKNOWN_OUTCOME)
+    else:
+        assert isinstance(ended, Ending)
+
+
+@pytest.mark.parametrize("left", Left)
+def test_a_refusal_says_what_it_leaves_and_can_be_told_without(left: Left) -> None:
+    """One sentence for each, written once."""
+    refusal = Unavailable(Reason.POLICY_DOWN, "it does not answer.", left)
+    assert (refusal.what, refusal.message) == ("it does not answer.", f"it does not answer. {left}")
+    assert refusal.message == str(refusal)
+    assert Unavailable(Reason.POLICY_DOWN, "it does not answer.").message == "it does not answer."
 
 
 @pytest.mark.parametrize(("marked", "known"), [(False, "the call was not made"), (True, "no further attempt was made")])

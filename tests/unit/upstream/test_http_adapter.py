@@ -421,6 +421,24 @@ async def test_out_10_r204_polls_say_whether_work_goes_on(status: int, body: Any
         assert server.requests[0].body == b""
 
 
+@pytest.mark.parametrize("body", [b"{}", b'{"status":null}', b"null", b"[]", b"", b'{"message":"ok"}'])
+async def test_out_10_a_poll_that_does_not_say_whether_work_goes_on_is_no_end(body: bytes) -> None:
+    """OUT-10: an answer of something in between, or of a server that is starting, ends no operation."""
+    async with opened({**POLLED, "success": None}) as (upstream, _, app):
+        app.reply = Reply(200, JSON, body)
+        outcome = await upstream.read.poll("op-1", _call())
+    assert (outcome.sent, outcome.code) == (Sent.LOST, "ANSWER_INCOMPLETE")
+
+
+@pytest.mark.parametrize(("body", "sent"), [({"status": None}, Sent.ACCEPTED), ({"status": "done"}, Sent.ANSWERED)])
+async def test_out_10_null_can_be_a_word_for_work_that_goes_on(body: Any, sent: Sent) -> None:
+    """Where the configuration names it."""
+    progress = {"pointer": "/status", "running": [None]}
+    async with opened({**POLLED, "success": None, "progress": progress}) as (upstream, _, app):
+        app.reply = Reply(200, JSON, json.dumps(body).encode())
+        assert (await upstream.read.poll("op-1", _call())).sent is sent
+
+
 async def test_cancel_asks_once_and_proves_nothing() -> None:
     """An answer to a cancel is an answer, whatever its status."""
     async with opened(POLLED) as (upstream, server, app):

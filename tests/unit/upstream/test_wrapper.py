@@ -20,6 +20,7 @@ from grpc import aio
 from kblockd.domain.answer import Fault, Unreadable
 from kblockd.upstream import scrub, wrapper
 from kblockd.upstream.adapter import AdapterFault, Call, Facts, Outcome, Sent, ToolDescription
+from kblockd.upstream.exchange import Guard, Origin
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import current
 from kblockd.upstream.scrub import Scrubber
@@ -295,6 +296,33 @@ async def test_behind_the_answer_nothing_can_leave_any_more(end: str) -> None:
     assert outcome.sent is (Sent.NOT_SENT if ENDS[end] is None else ENDS[end].sent)  # type: ignore[union-attr]
     go.set()
     assert [await asyncio.wait_for(refused.get(), 10) for _ in range(2)] == ["refused", "refused"]
+
+
+async def test_behind_the_answer_no_other_connection_is_made() -> None:
+    """The exchange could not connect in time, which proves that nothing was sent, and another attempt may be under way:
+    the plugin that turns to a connection of its own then gets none."""
+    connected: list[str] = []
+
+    async def connect(host: str, port: int, deadline: float) -> Any:
+        connected.append(host)
+
+    guard = Guard(Origin("http", "127.0.0.1", 1), connect, None, 1 << 20)
+    refused: asyncio.Queue[str] = asyncio.Queue()
+
+    async def behave(_: Call) -> Outcome:
+        _meter(0, 0, asked=True)
+        while not (scope := current()) or not scope.sealed:
+            await asyncio.sleep(0.01)
+        try:
+            await guard.raw_connection("127.0.0.1", 1, call().deadline)
+        except httpx2.ConnectTimeout:
+            refused.put_nowait("refused")
+        return Outcome(Sent.ANSWERED)
+
+    outcome = await guarded(behave).invoke(call(0.05))
+    assert outcome.sent is Sent.NOT_SENT
+    assert await asyncio.wait_for(refused.get(), 10) == "refused"
+    assert connected == []
 
 
 async def test_not_sent_against_the_counter_is_overruled() -> None:
