@@ -42,6 +42,7 @@ RECORDS_SECONDS: Final = 10.0
 """A burst of records is the amount allowed in this time."""
 PAYLOAD_BYTES: Final = 4096
 """This many payload bytes count as one more record."""
+_GOLDEN_RATIO: Final = (math.sqrt(5) - 1) / 2  # its multiples modulo 1 are evenly spread, however many there are
 
 
 class Admission:
@@ -63,6 +64,7 @@ class Admission:
         self._bytes: Counter[str] = Counter()
         self._executions: Counter[str] = Counter()
         self._records: dict[str, tuple[float, float]] = {}
+        self._longest_delays = 0
 
     @contextmanager
     def call(self, *, urgent: bool = False) -> Iterator[None]:
@@ -108,8 +110,15 @@ class Admission:
             await self._bytes_paced.turn(principal(), self._clock, size)
 
     async def hold_back(self) -> None:
-        """Delays a refusal above ``REFUSALS_PER_SECOND``."""
+        """Delays a refusal above ``REFUSALS_PER_SECOND``.
+
+        Those that reach the longest delay are spread over its second half: hundreds that end at one moment would occupy
+        the loop together, and their callers would return together (AGT-04).
+        """
         wait = self._refusals_paced.take(principal(), self._clock.monotonic(), 1, most=HOLD_SECONDS)
+        if wait >= HOLD_SECONDS:
+            self._longest_delays += 1
+            wait *= 1 - self._longest_delays * _GOLDEN_RATIO % 1 / 2
         if wait > 0:
             await self._clock.sleep(wait)
 
