@@ -341,7 +341,7 @@ def test_ups_09_an_exchange_that_was_taken_and_not_used_proves_nothing(stage: St
 def test_ups_14_a_verification_reads_only_where_the_action_was_agreed(stage: Stage) -> None:
     """The upstream is another place by the time the effect is verified: nothing is asked there, nothing is proved."""
     assert stage.site.daemon is not None
-    found: Any = stage.site.daemon.parts.upstreams._found
+    found: Any = stage.site.daemon.parts.upstreams._upstreams
     real = found["http-free"]
 
     def moves(turn: Turn) -> bool:

@@ -84,7 +84,7 @@ class Repinned(Change):
 
     async def _activate(self, site: StagedSite, upstream: Any) -> None:
         await Activation(site.parts.store, site.parts.clock).upstreams({"payments": upstream.config})
-        site.parts.upstreams._found["payments"] = upstream  # a reload is not there yet; this is what it will change
+        site.parts.upstreams._upstreams["payments"] = upstream  # a reload is not there yet; this is what it will change
 
 
 class ContractChanged(Change):

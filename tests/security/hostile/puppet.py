@@ -41,7 +41,7 @@ class Puppet:
     def of(cls, site: LocalSite) -> Iterator[Puppet]:
         """In place of the upstream ``payments`` until the end."""
         assert site.daemon is not None
-        found = site.daemon.parts.upstreams._found
+        found = site.daemon.parts.upstreams._upstreams
         real = found["payments"]
         made: Any = cls(site, real)
         found["payments"] = dataclasses.replace(real, write=made, read=made)
