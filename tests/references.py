@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.cases import ID, of_name
+
 ROOT: Final = Path(__file__).parents[1]
 REQUIREMENTS: Final = ROOT / "tests" / "requirements.csv"
 CASES: Final = ROOT / "tests" / "cases.csv"
 CONTRADICTIONS: Final = ROOT / "kblockd" / "contradictions.md"
 
 _REQUIREMENT: Final = re.compile(r"(?<![\w-])R\d{3}(?!\w)")
-_CASE: Final = re.compile(r"(?<![\w-])[A-Z]{3}-\d\d(?![\w-])")
 _CONTRADICTION: Final = re.compile(r"(?<![\w-])C\d{1,2}(?![\w-])")
 _DOCUMENT: Final = re.compile(r"(?<![\w/.-])(?!\w+://)[\w./-]*\w\.md(?:#[\w-]+)?(?![\w/])")
 _FILE: Final = re.compile(
@@ -90,9 +91,9 @@ def _comments(path: Path, source: str) -> Iterator[Text]:
 
 def _ids_of_a_name(name: str) -> str:
     """``test_ups_07_r268_...`` as ``UPS-07 R268``; only areas that have cases count, so that words stay words."""
-    areas = {case.partition("-")[0].lower() for case in cases()}
-    found = [f"{area.upper()}-{n}" for area, n in re.findall(r"_([a-z]{3})_(\d\d)(?=_|$)", name) if area in areas]
-    return " ".join([*found, *(f"R{n}" for n in re.findall(r"_r(\d{3})(?=_|$)", name))])
+    areas = {case.partition("-")[0] for case in cases()}
+    found = sorted(case for case in of_name(name) if case.partition("-")[0] in areas)
+    return " ".join([*found, *(f"R{number}" for number in re.findall(r"_r(\d{3})(?=_|$)", name))])
 
 
 def unresolved(text: Text) -> Iterator[str]:
@@ -116,7 +117,7 @@ def unresolved(text: Text) -> Iterator[str]:
 def _ids(words: str) -> Iterator[str]:
     for pattern, known, table in (
         (_REQUIREMENT, requirements(), REQUIREMENTS),
-        (_CASE, cases() | _NO_CASES, CASES),
+        (ID, cases() | _NO_CASES, CASES),
         (_CONTRADICTION, contradictions(), CONTRADICTIONS),
     ):
         for match in pattern.finditer(words):
