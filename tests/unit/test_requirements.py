@@ -6,26 +6,23 @@ names exists, and nothing is claimed without one. Whether a test really holds it
 
 from __future__ import annotations
 
-import ast
 import copy
-import csv
 import functools
-import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kblockd.config import document
 from kblockd.domain import contract as contracts
+from tests.named import ROOT, fault, named
+from tests.named import rows as read
 
-ROOT = Path(__file__).parents[2]
 FILE = ROOT / "tests" / "requirements.csv"
-COLUMNS = ["id", "state", "tests"]
+COLUMNS = ("id", "source", "text", "state", "tests")
+SOURCES = {"S0", "S1", "S2"}  # the gateway, the recovery runtime, the durable engine (kblockd/contradictions.md)
 STATES = {"met", "partly", "open"}
 IDS = [f"R{number:03}" for number in range(1, 764)]
-PATH = re.compile(r"tests/[\w./]+")
 OWNERS = {
     "R678": "action_contract",
     "R679": "runtime_engine",
@@ -39,12 +36,8 @@ OWNERS = {
 }
 
 
-@functools.cache
 def rows() -> tuple[dict[str, str], ...]:
-    with FILE.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file, strict=True)
-        assert reader.fieldnames == COLUMNS
-        return tuple(reader)
+    return read(FILE, COLUMNS)
 
 
 @functools.cache
@@ -53,43 +46,21 @@ def shipped() -> dict[str, Any]:
     return found
 
 
-def named(row: dict[str, str]) -> list[str]:
-    return row["tests"].split(";") if row["tests"] else []
-
-
-@functools.cache
-def definitions(path: Path) -> frozenset[str]:
-    """Tests of a module as pytest names them, ``function`` or ``Class::method``; not those that a class inherits."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    found: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.ClassDef):
-            functions = [n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-            found |= {node.name, *(f"{node.name}::{function.name}" for function in functions)}
-    return frozenset(name for name in found if name.startswith(("test_", "Test")))
-
-
-def fault(node_id: str) -> str:
-    """What is wrong with one name, or nothing."""
-    path, separator, name = node_id.partition("::")
-    if not PATH.fullmatch(path) or ".." in path:
-        return "is no path below tests/"
-    if not (ROOT / path).exists():
-        return "names a file that does not exist"
-    if not separator:
-        return ""
-    return "" if path.endswith(".py") and name in definitions(ROOT / path) else "names no test of that file"
-
-
 def test_every_requirement_stands_there_once_and_in_order() -> None:
     assert [row["id"] for row in rows()] == IDS
 
 
-def test_every_row_has_three_cells_and_a_known_state() -> None:
-    assert [row for row in rows() if list(row) != COLUMNS or None in row.values()] == []
+def test_every_row_has_its_cells_and_a_known_state() -> None:
+    assert [row for row in rows() if tuple(row) != COLUMNS or None in row.values()] == []
     assert {row["state"] for row in rows()} <= STATES
+    assert {row["source"] for row in rows()} == SOURCES
+
+
+def test_every_requirement_says_what_it_asks_for() -> None:
+    """Once each: the same sentence twice would be one requirement under two ids."""
+    texts = Counter(row["text"] for row in rows())
+    assert [text for text in texts if len(text) < 8 or text != text.strip()] == []
+    assert [text for text, count in texts.items() if count > 1] == []
 
 
 def test_what_is_claimed_names_a_test_and_what_is_open_names_none() -> None:
