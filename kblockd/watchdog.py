@@ -1,7 +1,7 @@
 """A thread that ends the process when the event loop stalls longer than a lease, as when a plugin blocks it.
 
 A stalled loop renews no leases, and must not continue later as if nothing had happened: the next start decides from
-disk (design section 4).
+disk (kblockd/execution/README.md#who-runs-an-execution).
 """
 
 from __future__ import annotations

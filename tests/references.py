@@ -150,6 +150,8 @@ def _module(name: str) -> bool:
     for end in range(len(parts), 0, -1):
         base = ROOT.joinpath(*parts[:end])
         found = base.with_suffix(".py") if base.with_suffix(".py").exists() else base / "__init__.py"
+        if base.is_dir() and end == len(parts):
+            return True
         if found.exists():
             rest = parts[end:]
             return not rest or re.search(rf"\b{re.escape(rest[0])}\b", found.read_text(encoding="utf-8")) is not None

@@ -1,8 +1,8 @@
 """Foreign text as an approver may read it: quoted, bounded, escaped.
 
 Text that an agent chose must not be able to look like the daemon's own words, hide characters, reorder what is read
-or drive a terminal. Everything here takes time and memory linear in its input. Source: evidence.md (text that is not
-NFC is flagged); R048; APV-06.
+or drive a terminal. Everything here takes time and memory linear in its input. Source:
+kblockd/domain/digests.md#canonical-form; R048; APV-06.
 """
 
 from __future__ import annotations

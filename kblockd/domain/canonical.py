@@ -1,6 +1,6 @@
 """Canonical JSON: a strict parser in front of RFC 8785 (JCS).
 
-What is refused, and why, is the table of traps in evidence.md: duplicate keys (also by escape), NaN and Infinity,
+What is refused, and why, is the table in kblockd/domain/digests.md: duplicate keys (also by escape), NaN and Infinity,
 numbers beyond a double, integers beyond 2^53-1, floats whose literal is not the shortest form of the double, lone
 surrogates, a byte-order mark, more than ``MAX_DEPTH`` levels, ``MAX_VALUES`` values or ``MAX_BYTES`` bytes. What is
 executed is always the canonical form parsed again (``reparse``), never the bytes that came. Whatever is refused or

@@ -1,7 +1,7 @@
 """Time as a parameter.
 
 ``now`` is the wall clock at the start plus monotonic time, never below the time of the last record, so a jump of
-the wall clock moves neither leases nor deadlines (design section 5; LSE-03, LSE-04).
+the wall clock moves neither leases nor deadlines (kblockd/execution/README.md#clocks; LSE-03, LSE-04).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The execution envelope as the pipeline sees it: the message of ``kblock.v1.Envelope``, converted once.
 
 R is required, P a pin (present must equal what the daemon has now), B a bound (may only tighten the contract).
-Source: interfaces.md section 1; ENV-06 to ENV-29 (R006 to R029).
+Source: proto/kblock/v1/types.proto; R006 to R029.
 """
 
 from __future__ import annotations

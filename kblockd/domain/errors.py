@@ -14,7 +14,7 @@
       Unavailable           a dependency failed; nothing was executed unless ``execution_id`` says so
       Internal              a defect; the detail stays in the log
 
-Services translate in one place (``kblockd.rpc.status``). Source: interfaces.md section 3; R673.
+Services translate in one place (``kblockd.rpc.status``). Source: kblockd/rpc/README.md#what-a-call-answers; R673.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Failpoints as a parameter: named places where a test kills, fails or stalls the daemon.
 
 A point is ``NN.stage:before``, ``NN.stage:after``, or inside a commit ``NN.stage:written|flushed|headed``
-(interfaces.md section 6). Outside development no point does anything.
+(kblockd/execution/README.md#failpoints). Outside development no point does anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The fold: what each record makes of the rows. Pure, total over the record types, and the only writer of rows.
 
-The same function runs in the commit and in ``ledger verify``, so that rows cannot drift from records (design
-section 1). ``read`` sees the rows as they are after the group's earlier records.
+The same function runs in the commit and in ``ledger verify``, so that rows cannot drift from records
+(kblockd/README.md#the-one-idea). ``read`` sees the rows as they are after the group's earlier records.
 
 A record that contradicts the rows does not fold, whatever the conditions of its commit said: a second claim of a deed,
 a marker under another fence, a decision on an approval that waits for none.

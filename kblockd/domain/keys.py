@@ -1,4 +1,4 @@
-"""Digests and keys: SHA-256 over JCS, lowercase hex, each with a version tag (interfaces.md section 2).
+"""Digests and keys: SHA-256 over JCS, lowercase hex, each with a version tag (kblockd/domain/digests.md#digests).
 
 The effect key alone is keyed: an HMAC under a secret of the tenant.
 """

@@ -1,4 +1,4 @@
-"""What a call answers, free of any wire format (interfaces.md section 3)."""
+"""What a call answers, free of any wire format (kblockd/rpc/README.md#what-a-call-answers)."""
 
 from __future__ import annotations
 

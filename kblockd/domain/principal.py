@@ -29,7 +29,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The filter that code applies to every row that is listed, read or watched (interfaces.md section 4, authz)."""
+    """The filter that code applies to every row that is listed, read or watched (kblockd/rpc/README.md#who-calls)."""
 
     tenants: frozenset[str]
     agents: frozenset[str]

@@ -1,4 +1,4 @@
-"""Ledger records: identifiers, codes, digests and numbers, never content (design section 1, LDG-23).
+"""Ledger records: identifiers, codes, digests and numbers, never content (R503).
 
 A leaf is the JCS of ``{v, type, at, tenant, execution, attempt, stage, body}``; the one exception is the receipt,
 whose leaf is its DSSE payload (an in-toto Statement). What a person may have to delete is a payload row beside the
@@ -27,14 +27,14 @@ _FIELDS: Final = frozenset({"v", "type", "at", "tenant", "execution", "attempt",
 
 
 def identifier(text: str) -> str:
-    """A foreign identifier as a record may hold it: a short printable word as it is, else its digest (LDG-23)."""
+    """A foreign identifier as a record may hold it: a short printable word as it is, else its digest (R503)."""
     if not text or _WORD.fullmatch(text):
         return text
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class RecordType(enum.StrEnum):
-    """Every kind of record (interfaces.md section 5, and what stage 0 decides)."""
+    """Every kind of record (kblockd/ledger/README.md#records, and what stage 0 decides)."""
 
     AUTHZ_DECIDED = "authz.decided"
     PROPOSED = "execution.proposed"

@@ -1,4 +1,4 @@
-"""Keys of the rows that the fold makes. The guarantees rest on them (design section 4, Conditions).
+"""Keys of the rows that the fold makes. The guarantees rest on them (kblockd/store/README.md#commits).
 
 Every row but a counter carries ``records``: the indexes of exactly those records whose fold, from nothing, gives the
 row again. That is what ``ledger verify`` does. Counters carry ``count`` alone.

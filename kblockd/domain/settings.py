@@ -1,7 +1,7 @@
 """Clocks and limits as plain values: what execution takes instead of a configuration file.
 
-The defaults are the numbers of design section 5; ``kblockd.config`` fills them from kblockd.yaml and holds C3 over all
-contracts before anything starts.
+The defaults are the numbers of kblockd/execution/README.md#clocks; ``kblockd.config`` fills them from kblockd.yaml and
+holds C3 over all contracts before anything starts.
 """
 
 from __future__ import annotations

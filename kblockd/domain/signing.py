@@ -1,4 +1,4 @@
-"""Signing as a parameter: a file today, a KMS or PKCS#11 later (evidence.md, Keys)."""
+"""Signing as a parameter: a file today, a KMS or PKCS#11 later (kblockd/evidence/README.md#keys)."""
 
 from __future__ import annotations
 

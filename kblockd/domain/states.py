@@ -2,7 +2,7 @@
 
 The table is the law: ``advance`` raises ``IllegalTransition`` for anything that is not in it, and the diagram in
 the documentation is generated from it (``python -m kblockd.domain.diagram``). Terminal states absorb: no event
-leaves them. Source: design section 5, C6, C7, C19.
+leaves them. Source: kblockd/execution/README.md#stages, C6, C7, C19.
 """
 
 from __future__ import annotations

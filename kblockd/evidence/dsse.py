@@ -1,7 +1,7 @@
 """DSSE v1.0.2: a signature over the length-framed payload type and payload (PAE), never over bare bytes.
 
 kblockd writes and reads a strict form with exactly one signature, which always has a key id. Source: the DSSE
-protocol, version 1.0.2; evidence.md.
+protocol, version 1.0.2; kblockd/evidence/README.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 No ``alg`` member (some libraries refuse ``Ed25519``, others ``EdDSA``); ``kid`` is the RFC 7638 thumbprint. Validity
 goes by index, not by time, so that old receipts keep verifying and a stolen key cannot backdate anything to before a
-witnessed checkpoint (RCP-08). Source: RFC 7517, 7638, 8037; evidence.md, Keys.
+witnessed checkpoint (RCP-08). Source: RFC 7517, 7638, 8037; kblockd/evidence/README.md#keys.
 """
 
 from __future__ import annotations

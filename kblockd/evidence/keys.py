@@ -1,7 +1,7 @@
 """Stored Ed25519 private keys: PKCS#8 in files that only their owner can read, and a Signer that uses one.
 
 A passphrase should be 32 random bytes (systemd ``LoadCredentialEncrypted=``), not a word: the PKCS#8 of
-``cryptography`` derives its key with only 2,048 rounds of PBKDF2. Source: evidence.md, Keys; RCP-09.
+``cryptography`` derives its key with only 2,048 rounds of PBKDF2. Source: kblockd/evidence/README.md#keys; RCP-09.
 """
 
 from __future__ import annotations

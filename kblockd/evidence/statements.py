@@ -3,7 +3,7 @@
 ``payload`` turns frozen dataclasses into JCS bytes, and ``read`` accepts exactly those bytes: a member of another type,
 a missing or an additional one is refused. Integers are strings, times RFC 3339 with ``Z``; an optional member is absent
 if it is None. ``predicateType`` is ``https://kblockd.dev/{result,receipt,approval,disposition}/v1``.
-Source: evidence.md, Statements; R467, R473, RCP-06.
+Source: kblockd/evidence/README.md#statements; R467, R473, RCP-06.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SignedBy(enum.StrEnum):
 
 
 class LaterFinding(enum.StrEnum):
-    """The content of a disposition (evidence.md: later findings)."""
+    """The content of a disposition (a later finding)."""
 
     RECONCILED = "reconciled"
     COMPENSATED = "compensated"

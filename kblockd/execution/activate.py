@@ -1,4 +1,5 @@
-"""What is configured becomes records with rows, so that a consumption can be conditioned on it (design section 4).
+"""What is configured becomes records with rows, so that a consumption can be conditioned on it
+(kblockd/store/README.md#commits).
 
 Principals, contracts, upstreams, keys and the policy in force: only what differs from its row is recorded again.
 """

@@ -1,8 +1,8 @@
 """Stage 12: adapter outcome and contract to a result class. Pure but for its record; never raises on an outcome.
 
 An outcome that proves that nothing happened (``absence.proof``): failed before the side effect. accepted: tracked.
-answered: to be verified. Everything else, any other error answer among it: unknown (interfaces.md section 3; R210 to
-R226, MCP-06, HTP-08).
+answered: to be verified. Everything else, any other error answer among it: unknown
+(kblockd/execution/README.md#from-outcome-to-class; R210 to R226, MCP-06, HTP-08).
 """
 
 from __future__ import annotations

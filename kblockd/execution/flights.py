@@ -1,7 +1,8 @@
 """One question at a time for all who want to know the same: definitions are asked once, however many calls wait.
 
 Nobody is given an answer to a question that was sent before he came, or a call could be decided by a definition that
-was changed before it was made (design section 5: a *fresh* describe). So those who come while a question is under way
+was changed before it was made (kblockd/execution/README.md#stages: a *fresh* describe). So those who come while a
+question is under way
 wait for the next one, which all of them share; and there is a next one only if somebody waits. A caller waits for at
 most two questions, and an upstream sees one at a time, whatever the number of calls (AGT-04).
 """

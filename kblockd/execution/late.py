@@ -1,8 +1,9 @@
 """What becomes of calls after their deadline: answers that come late, and tasks that still run.
 
 A late answer is evidence, never a second outcome. While the run goes on, it takes them from here (stage 13 may be
-decided by one); afterwards the supervisor stores them. They never write past a newer fence (design section 5, Late
-answers; C3, RPC-09). A task that still runs may still send: until it has ended nothing proves an absence (UPS-08).
+decided by one); afterwards the supervisor stores them. They never write past a newer fence
+(kblockd/execution/README.md#late-answers; C3, RPC-09). A task that still runs may still send: until it has ended
+nothing proves an absence (UPS-08).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pins: what an envelope names must equal what the daemon has now, else FAILED_PRECONDITION that names the field.
 
-Source: interfaces.md section 1; R030 to R039.
+Source: proto/kblock/v1/types.proto; R030 to R039.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The documents that policies are asked about (interfaces.md section 4), and what a question leaves on record."""
+"""The documents that policies are asked about (config/policy/README.md#input), and what a question leaves on record."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ async def read_tool(
     timeout_seconds: float = 30.0,
     numbers: Numbers = "refuse",
 ) -> Outcome:
-    """One read; every failure is an outcome. Reads carry no effect key (design section 6)."""
+    """One read; every failure is an outcome. Reads carry no effect key (kblockd/upstream/README.md)."""
     with calling(trace, "read"):
         call = Call(
             tool=tool,

@@ -3,7 +3,7 @@
 *Present* is proof only by effect key or operation id. *Absent* is proof only as ``absence.Finality`` says: where the
 contract declares a strongly consistent lookup with ``absent_final_after_seconds``, and it came that long after the last
 task of the call had ended (after a restart, counted anew). All else is unprovable and allows no attempt. Only the place
-that the action digest names is asked (design section 5; R186 to R195, C2, VER-01, VER-04, UPS-07, UPS-08, UPS-14).
+that the action digest names is asked (R186 to R195, C2, VER-01, VER-04, UPS-07, UPS-08, UPS-14).
 """
 
 from __future__ import annotations

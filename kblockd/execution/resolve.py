@@ -80,7 +80,7 @@ def _raced(row: Row) -> Aborted:
 
 
 def ending_of(row: Row, finding: Finding) -> tuple[State, ResultClass, str]:
-    """What a held execution becomes by an operator's finding (interfaces.md section 3, Held)."""
+    """What a held execution becomes by an operator's finding (kblockd/execution/README.md#held)."""
     if finding is Finding.PRESENT:
         prohibited = row.get("verification", {}).get("verdict") == "prohibited"
         if prohibited:

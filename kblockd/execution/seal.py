@@ -1,7 +1,7 @@
 """Stage 16: RESULT and receipt signed, the execution closed, what it held released; or held for an operator.
 
 The seal is conditioned on the active key's row. The receipt names every record of the execution; its own place is
-shown by the ledger's proof (evidence.md; R467 to R472, R110).
+shown by the ledger's proof (kblockd/evidence/README.md; R467 to R472, R110).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A seal is conditioned on the active key's row, so with other keys an effect would be done and could not be sealed.
 Asked at the start, before anything is recorded or served, and again at stage 5, before anything is consumed.
-Source: evidence.md, Keys; RCP-08; case LOC-04.
+Source: kblockd/evidence/README.md#keys; RCP-08; case LOC-04.
 """
 
 from __future__ import annotations

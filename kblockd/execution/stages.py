@@ -1,7 +1,6 @@
 """The stages by number, and what stands around each of them: a span and a pair of failpoints.
 
-The numbers are the same in code, span names, failpoints, records and tests (design section 5, interfaces.md
-section 6).
+The numbers are the same in code, span names, failpoints, records and tests (kblockd/execution/README.md#stages).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Who runs executions: the daemon, not the RPC. A caller that goes away only stops waiting (design section 4).
+"""Who runs executions: the daemon, not the RPC. A caller that goes away only stops waiting
+(kblockd/execution/README.md#who-runs-an-execution).
 
 A run that ends without an ending after its consumption (its lease lost, its row changed, a defect) is looked at again
 from the ledger, some times; then the sweep has it. One that was refused before the consumption tells its callers.

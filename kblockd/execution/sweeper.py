@@ -2,7 +2,7 @@
 
 It never touches a running call: closure needs a dead lease, ``close_after`` since the consumption and, once something
 was sent, a look at the upstream in this life of the daemon, however long it was away (UPS-15); or that several runs
-failed before they came to look, or nothing would ever end it. ``held`` is left to operators (C3, CRS-06 to CRS-14). One
+failed before they came to look, or nothing would ever end it. ``held`` is left to operators (C3, R456 to R464). One
 daemon owns the store, so there is one sweeper by construction.
 """
 

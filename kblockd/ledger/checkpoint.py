@@ -1,7 +1,7 @@
 """Signed tree heads: C2SP ``tlog-checkpoint``, a signed note of origin, size and root.
 
-No extension lines are written and none are read: monitors cannot audit them. The key name is the origin (evidence.md,
-Ledger).
+No extension lines are written and none are read: monitors cannot audit them. The key name is the origin
+(kblockd/ledger/README.md#checkpoint).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ledger as it is served: records, checkpoints and proofs over what is durable.
 
 Everything comes through ``Store``, so any store will do. A checkpoint is signed only over a size that the store calls
-durable: a crash can lose a checkpoint, never take back one that was handed out (evidence.md, Ledger).
+durable: a crash can lose a checkpoint, never take back one that was handed out (kblockd/ledger/README.md#checkpoint).
 """
 
 from __future__ import annotations

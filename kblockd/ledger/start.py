@@ -1,7 +1,7 @@
 """What the daemon looks at before it opens its store for writing: the rows that guarantees rest on.
 
 Open executions with their approvals, undecided approvals, locks, and everything that says who may do what. Each is
-folded again from the records that it lists (design section 4, *Start*). Finished executions are left to ``verify``.
+folded again from the records that it lists (kblockd/store/README.md#start). Finished executions are left to ``verify``.
 """
 
 from __future__ import annotations

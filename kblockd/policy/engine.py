@@ -1,7 +1,7 @@
 """The PolicyEngine protocol: one question, one decision, and an error for everything that is not one.
 
 Fail closed: undefined, error, time-out and wrong type all raise ``PolicyFailure`` with a reason that says which; a
-caller that gets no ``Decision`` must deny (design section 6; R109, POL). POLICY_ERROR, POLICY_TYPE and
+caller that gets no ``Decision`` must deny (R109; kblockd/policy/README.md#the-protocol). POLICY_ERROR, POLICY_TYPE and
 POLICY_UNDEFINED are what the policy in force makes of this input; POLICY_DOWN and POLICY_TIMEOUT are the engine's.
 """
 

@@ -1,5 +1,5 @@
 """The five questions, their exact result types, and nothing in between: a missing key, an extra key or a wrong type
-is a ``PolicyFailure`` with POLICY_TYPE (interfaces.md section 4)."""
+is a ``PolicyFailure`` with POLICY_TYPE (kblockd/policy/README.md#the-five-questions)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """``sprintf`` with ``%s``, ``%d``, ``%v`` and ``%%`` as OPA has it: exact, or an error.
 
-The engine's own prints floats, missing arguments and wrong verbs differently from Go (rego.md section 3).
+The engine's own prints floats, missing arguments and wrong verbs differently from Go
+(kblockd/policy/README.md#differences-from-opa).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The input of a question: its one shape (interfaces.md section 4), and how a recorded one is put together again.
+"""The input of a question: its one shape (config/policy/README.md#input), and how a recorded one is put together again.
 
 Most of an input is kept anyway, under digests that the records name: the call, the contract, snapshots, outputs, reads.
 What is kept beside the record of a decision is the rest, with the digests of those; a few hundred bytes, classified

@@ -1,6 +1,7 @@
 """Refuses, with a place, what the embedded engine would answer differently from OPA or not at all.
 
-A branch that is not taken loads whatever it calls, so every call is looked up here. Source: rego.md sections 1 and 3.
+A branch that is not taken loads whatever it calls, so every call is looked up here. Source:
+kblockd/policy/README.md#differences-from-opa.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Go's regular expressions and gobwas globs on RE2, as OPA has them.
 
 The engine's own regular expressions are Unicode-aware (``\\w`` matches ``é``, OPA's does not) and its globs ignore a
-``:`` delimiter (rego.md section 1). RE2 is linear in the text, so that no pattern can stall an evaluation.
+``:`` delimiter (kblockd/policy/README.md#differences-from-opa). RE2 is linear in the text, so that no pattern can stall
+an evaluation.
 """
 
 from __future__ import annotations

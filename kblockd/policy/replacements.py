@@ -1,6 +1,7 @@
 """Builtins that the embedded engine lacks or answers differently from OPA, done again in Python.
 
-An exception in a replacement is an error of the evaluation, never undefined. Source: rego.md sections 1 and 3.
+An exception in a replacement is an error of the evaluation, never undefined. Source:
+kblockd/policy/README.md#differences-from-opa.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Inputs for the probes at load: every key of interfaces.md section 4, in the two shapes that a stage may send."""
+"""Inputs for the probes at load: every key of config/policy/README.md#input, in the two shapes that a stage may
+send."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Domain objects to messages of at most 4 MiB, because a larger answer would fail after the work was done.
 
-Source: interfaces.md section 3; stack.md, gRPC.
+Source: kblockd/rpc/README.md#what-a-call-answers.
 """
 
 from __future__ import annotations

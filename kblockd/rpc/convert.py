@@ -1,6 +1,6 @@
 """Requests to domain objects: nothing is repaired or ignored, and all wrong fields are named at once.
 
-Source: interfaces.md section 1; R006, R673, IDM-19, CAN-13.
+Source: proto/kblock/v1/types.proto; R006, R673, IDM-19, CAN-13.
 """
 
 from __future__ import annotations

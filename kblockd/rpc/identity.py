@@ -1,7 +1,8 @@
 """Stage 0: the calling principal, and whether it may call the method.
 
 The listener determines the principal, never the request (R010, R011, APR-08). The policy is asked once per principal,
-method and revision, even for concurrent calls; its answer is recorded, then cached (design section 5).
+method and revision, even for concurrent calls; its answer is recorded, then cached
+(kblockd/policy/README.md#the-five-questions).
 """
 
 from __future__ import annotations

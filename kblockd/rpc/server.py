@@ -1,6 +1,7 @@
 """RpcServer: one grpc.aio server per listener, because a server does not reveal which of its sockets a call used.
 
-Start it only while the store's lock is held: a second server would bind a live socket without an error (stack.md).
+Start it only while the store's lock is held: a second server would bind a live socket without an error
+(kblockd/rpc/README.md#who-calls).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Unix sockets as identity: whoever can open a socket acts as its principal, so nobody else may be able to, ever.
 
-gRPC does not expose the peer's uid (stack.md), so folder, owner and mode are the protection. gRPC binds the socket
+gRPC does not expose the peer's uid (kblockd/rpc/README.md#who-calls), so folder, owner and mode are the protection.
+gRPC binds the socket
 itself, inside a private folder (0700), where owner and mode are set before the socket is linked into place: at no
 moment can another user connect.
-Source: evidence.md, Callers; R010, R011.
+Source: kblockd/rpc/README.md#who-calls; R010, R011.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One table from reasons and error classes to gRPC codes, and ``google.rpc.Status`` with its details.
 
-Source: interfaces.md section 3; R673 (status, code, detail, whether anything executed or was consumed), R668, R669.
+Source: kblockd/rpc/README.md#what-a-call-answers; R673 (status, code, detail, whether anything executed or was
+consumed), R668, R669.
 """
 
 from __future__ import annotations
@@ -142,8 +143,8 @@ def translate(error: BaseException, ids: Ids) -> tuple[KblockError, str]:
 
 
 def policy_unavailable(failure: PolicyFailure) -> KblockError:
-    """An engine failure at stage 0 is a refusal, never an answer (interfaces.md section 4). This call did nothing, but
-    it may repeat one that did, which is not known yet: so executed and consumed are omitted."""
+    """An engine failure at stage 0 is a refusal, never an answer (kblockd/policy/README.md#the-five-questions). This
+    call did nothing, but it may repeat one that did, which is not known yet: so executed and consumed are omitted."""
     refusal = FailedPrecondition if failure.reason is Reason.POLICY_ERROR else Unavailable
     step = "repeat the identical call later" if failure.passing else "repeating does not help"
     return refusal(

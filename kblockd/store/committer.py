@@ -3,7 +3,7 @@
 The loop hands over one group at a time; commits that arrive while the thread is busy form the next one, with no
 artificial delay. Only when the store closes is the last group queued behind the one in flight. A failure before the
 write leaves nothing behind; from the write on the outcome is unknown. Either way the thread ends and the next start
-decides from disk. Source: design section 4.
+decides from disk. Source: kblockd/store/README.md#commits.
 """
 
 from __future__ import annotations

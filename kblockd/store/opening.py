@@ -3,7 +3,7 @@
 RocksDB alone would silently lose acknowledged records after a torn or flipped tail of its log, a deleted log or one
 flipped byte in its manifest, and its writable open deletes what it takes for garbage. So a read-only open checks
 everything first, and a store that is behind its head or differs from it is refused with the numbers. Nothing here
-repairs. Source: design section 4, *Start*.
+repairs. Source: kblockd/store/README.md#start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Store protocol: one commit is conditions, records and payloads, and is atomic.
 
 Rows are the fold of the records; nothing else writes them. A row's version is the index of the record that
-wrote it last. Source: design sections 1, 4 and 6.
+wrote it last. Source: kblockd/store/README.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The loop checks conditions and folds, over the pending rows first and the database after; a group closes at the end of
 a loop turn and goes to ``kblockd.store.committer``, one at a time. ``commit`` never awaits between checking conditions
-and joining the group, so a check cannot be invalidated (LED-04). Source: design section 4.
+and joining the group, so a check cannot be invalidated (LED-04). Source: kblockd/store/README.md#commits.
 """
 
 from __future__ import annotations

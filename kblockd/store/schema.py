@@ -50,7 +50,7 @@ FORMAT_KEY: Final[Key] = ("meta", "format")
 GROUP_KEY: Final[Key] = ("meta", "group")
 RAW_TABLES: Final = frozenset({"meta", "leaf", "node", "payload"})
 MAX_LEAF_BYTES: Final = 65_535
-"""tlog-tiles frames an entry by a u16 (evidence.md, Ledger)."""
+"""tlog-tiles frames an entry by a u16 (kblockd/ledger/README.md#records)."""
 
 _INTEGER: Final = b"\x01"
 _TEXT: Final = b"\x02"

@@ -1,7 +1,7 @@
 """W3C trace context: parsed strictly on the way in, generated on the way out, without baggage.
 
-Source: W3C Trace Context, Recommendation (level 1), sections 3.2 traceparent and 3.3 tracestate; mcp.md, bare
-``_meta`` keys; interfaces/adapter.py, ``Call.trace``.
+Source: W3C Trace Context, Recommendation (level 1), sections 3.2 traceparent and 3.3 tracestate; MCP, bare ``_meta``
+keys; ``Call.trace`` of kblockd.upstream.adapter.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Nothing else leaves: ``require`` refuses it in tests and development, the export
 Values are words of a closed set, configured names, version numbers, counts or flags; anything else becomes ``other``,
 so attributes stay low in cardinality and cannot carry anybody's data. No attribute holds an execution id: the ledger
 holds the trace id. ``python -m kblockd.telemetry.contract`` prints the README's tables.
-Source: TRC (R508 to R532).
+Source: R508 to R532.
 """
 
 from __future__ import annotations

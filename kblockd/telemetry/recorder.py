@@ -3,7 +3,7 @@
 An execution carries one ``Trace``; each stage adds one row. Whether a trace is exported is decided late: by the flag of
 the parent (configured principals only), the ratio, or an outcome that always deserves a trace (error, unknown, held).
 Nothing here touches OpenTelemetry's context, so no span can leak into another task (OTL-03).
-Source: stack.md, Tracing; TRC.
+Source: kblockd/telemetry/README.md#cost; R508 to R532.
 """
 
 from __future__ import annotations

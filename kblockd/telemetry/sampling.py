@@ -2,7 +2,7 @@
 
 At the start by the flag of a caller whose principal is configured as trusted, else by a ratio of trace ids. At the end
 every trace with an error, an unknown outcome or a hold is added; its rows have been recorded anyway.
-Source: stack.md, Tracing; ``telemetry.sample_ratio`` and ``telemetry.trust_parent_sampling``.
+Source: kblockd/telemetry/README.md#cost; ``telemetry.sample_ratio`` and ``telemetry.trust_parent_sampling``.
 """
 
 from __future__ import annotations

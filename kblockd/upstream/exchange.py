@@ -2,7 +2,7 @@
 
 It follows no redirect, ignores proxies and netrc, repeats no request, bounds the decoded bytes of all answers together,
 and ends at one deadline. The adapter sees plain httpx2 errors; ``tampered`` says why the guard cut the exchange.
-Source: R176 to R201, mcp.md section 2.
+Source: R176 to R201, kblockd/upstream/decisions/own-http-exchange.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Removes the injected credential from everything that an upstream sends back (R478, R601, interfaces.md section 6)."""
+"""Removes the injected credential from everything that an upstream sends back (R478, R601)."""
 
 from __future__ import annotations
 

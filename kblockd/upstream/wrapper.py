@@ -3,7 +3,7 @@
 Nothing raises, everything ends at its deadline, no credential comes back, every answer can be stored. ``invoke`` and
 ``cancel`` outlive their deadline for a bounded grace: a late answer goes to ``on_late`` as evidence, and a plugin that
 catches the cancellation at the end of the grace may still answer (RPC-09).
-Source: design.md section 6; R179, R181, R182, R183, R186, R196 to R201, R631, R632.
+Source: kblockd/upstream/README.md#what-the-wrapper-guarantees; R179, R181, R182, R183, R186, R196 to R201, R631, R632.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bounds of an envelope may only tighten the contract (interfaces.md section 1; R025 to R029)."""
+"""The bounds of an envelope may only tighten the contract (proto/kblock/v1/types.proto; R025 to R029)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class EffectiveLimits:
         return dataclasses.replace(self, deadline=deadline)
 
     def as_json(self) -> dict[str, Any]:
-        """``limits`` of the action document (interfaces.md section 2); whole numbers, units in the names."""
+        """``limits`` of the action document (kblockd/domain/digests.md#digests); whole numbers, units in the names."""
         return {
             "requestTimeoutMs": self.request_timeout_ms,
             "absoluteDeadlineSeconds": self.absolute_deadline_seconds,

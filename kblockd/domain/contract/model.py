@@ -1,7 +1,7 @@
 """The action contract: what an action may do, how its outcome is proved, and what happens when it cannot be.
 
-Every action type has one before it can be used (R046). The keys are those of the policy (R556 to R603), the contract
-items (R047 to R059) and interfaces.md. Values are set for each tool (R605). ``config/README.md`` explains each key to
+Every action type has one before it can be used (R046). The keys are those of the policy (R556 to R603) and the contract
+items (R047 to R059). Values are set for each tool (R605). ``config/README.md`` explains each key to
 those who write one; ``parse`` is the only way in that reports every fault with its path.
 """
 
@@ -242,7 +242,7 @@ class ActionContract(Part):
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 over the JCS of ``document``, lowercase hex: contractSha256 of interfaces.md section 2."""
+        """SHA-256 over the JCS of ``document``, lowercase hex: contractSha256 of kblockd/domain/digests.md."""
         return canonical.digest(self.document)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""One OPA, asked through opa-python-client with every hole of it closed (rego.md section 2).
+"""One OPA, asked through opa-python-client with every hole of it closed (kblockd/policy/README.md#opa).
 
 What is replaced: the session (no redirects, no proxies, no netrc, no cookies, a TLS context of our own, a cap on the
 answer) and the retries (none). What is sent is the canonical input, byte for byte as it was digested. Of the client

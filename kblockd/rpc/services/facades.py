@@ -20,7 +20,7 @@ Views = list[ApprovalView]
 
 
 class ExecutionsApi(Protocol):
-    """``kblockd.execution.service.ExecutionsApi``; every method raises ``KblockError``."""
+    """``kblockd.execution.service.Executions``; every method raises ``KblockError``."""
 
     async def execute(self, principal: Principal, envelope: Envelope, wait: float | None, trace: Trace) -> CallOutcome:
         """Cancelling it only stops the waiting."""
@@ -62,7 +62,7 @@ class ExecutionsApi(Protocol):
 
 
 class ApprovalsApi(Protocol):
-    """``kblockd.approvals.service.ApprovalsApi``; every method raises ``KblockError``."""
+    """``kblockd.approvals.service.Approvals``; every method raises ``KblockError``."""
 
     async def get(self, view: View, approval_id: str) -> ApprovalView:
         """Everything that an approver is shown."""

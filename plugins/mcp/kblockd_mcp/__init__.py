@@ -7,7 +7,7 @@
 
 The official SDK provides the types and the header rules. Its client is not used: it turns a refused connection, a lost
 answer and a cancellation into the same exception, repeats calls, and takes three times the CPU time per action.
-Source: DSP, mcp.md sections 1 and 2.
+Source: R176 to R209, plugins/mcp/README.md.
 """
 
 from typing import Final

@@ -1,4 +1,5 @@
-"""The outcome of a call and the facts of its answer. A pure function over notes; the table is in mcp.md section 2.
+"""The outcome of a call and the facts of its answer. A pure function over notes; the table is in
+plugins/mcp/README.md#what-the-sdks-client-makes-of-it.
 
 NOT_SENT   no byte of the POST left the process.
 ANSWERED   a complete result, or an error under this request's own id. The contract declares and the core judges whether

@@ -1,7 +1,7 @@
 """One session over one exchange: opened, used for one action, closed; never shared or reused.
 
 A session per action costs a round trip or two, but no other call can break it, and a server that has lost its sessions
-gets a fresh handshake (MCP-09; mcp.md section 2).
+gets a fresh handshake (MCP-09; plugins/mcp/README.md#what-the-sdks-client-makes-of-it).
 """
 
 from __future__ import annotations

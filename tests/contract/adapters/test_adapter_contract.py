@@ -1,7 +1,7 @@
 """The contract that every HTTP adapter keeps, run for each plugin against a server that misbehaves for real.
 
 What is looked at from outside: the class and code of the outcome, the requests that carried the call, and the
-server's own record of effects. A call is never on the wire twice (DSP-13, HTP-01, MCP-02).
+server's own record of effects. A call is never on the wire twice (R188, HTP-01, MCP-02).
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ async def test_rpc_09_a_late_answer_is_evidence(subject: Subject) -> None:
 
 
 async def test_concurrent_calls_do_not_disturb_each_other(subject: Subject) -> None:
-    """One dropped call takes no sibling with it (mcp.md section 2, last row of the table)."""
+    """One dropped call takes no sibling with it (plugins/mcp/README.md#what-the-sdks-client-makes-of-it)."""
     outcomes = await asyncio.gather(*(subject.upstream.write.invoke(subject.call(20)) for _ in range(8)))
     assert [outcome.sent for outcome in outcomes] == [Sent.ANSWERED] * 8
     assert len(subject.server.effects) == 8

@@ -1,7 +1,7 @@
 """SIGKILL at every arrow between two stages and inside every commit, over one ledger that lives through all of it.
 
-Design section 8: effects at most one a consumption, nothing acknowledged is lost, the fold equals the rows, the tree
-extends the last checkpoint that was handed out, and the same key tells the truth.
+kblockd/execution/README.md#failpoints: effects at most one a consumption, nothing acknowledged is lost, the fold equals
+the rows, the tree extends the last checkpoint that was handed out, and the same key tells the truth.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The kills of ``test_boundaries`` while a supervised OPA decides: a second process, which dies with its daemon.
 
-Design section 8 by the other engine: what is true of effects, records and answers does not hang on what decides.
+kblockd/execution/README.md#failpoints by the other engine: what is true of effects, records and answers does not hang
+on what decides.
 """
 
 from __future__ import annotations

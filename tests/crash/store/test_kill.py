@@ -1,4 +1,4 @@
-"""SIGKILL inside a commit and at random instants. Design section 8, at the level of the store."""
+"""SIGKILL inside a commit and at random instants. kblockd/execution/README.md#failpoints, at the level of the store."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ async def test_a_deadline_before_the_call_is_not_sent(server: RawMcp, protocol: 
 
 
 async def test_output_that_breaks_its_schema_is_kept(server: RawMcp, protocol: str) -> None:
-    """R214, OUT-14: after the fact; never an exception, and no second tools/list."""
+    """R214, R223: after the fact; never an exception, and no second tools/list."""
 
     async def wrong(peer: Peer) -> None:
         peer.act()

@@ -190,7 +190,7 @@ def test_a_decision_names_what_was_shown(site: LocalSite, field: str, value: str
 
 
 def test_two_distinct_owners_must_approve(site: LocalSite, pay: PaymentsServer) -> None:
-    """APR: count counts owners. One owner's second account does not count, whoever is asked."""
+    """``count`` counts owners. One owner's second account does not count, whoever is asked."""
     mine = order()
     call = refund_in("production", mine, key="pair", operation="payment.refund.pair")
     pending = ask(site, call)
@@ -208,7 +208,7 @@ def test_two_distinct_owners_must_approve(site: LocalSite, pay: PaymentsServer) 
 
 
 def test_one_no_outweighs_one_yes(site: LocalSite, pay: PaymentsServer) -> None:
-    """APR: with two approvers, a denial closes the action at once."""
+    """With two approvers, a denial closes the action at once."""
     mine = order()
     call = refund_in("production", mine, key="pair-no", operation="payment.refund.pair")
     pending = ask(site, call)

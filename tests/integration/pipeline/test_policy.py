@@ -377,7 +377,7 @@ def test_apv_11_a_higher_demand_meanwhile_voids_what_was_approved_under_the_lowe
 
 
 def test_a_broken_policy_leaves_the_old_one_in_force(own: LocalSite, pay: PaymentsServer, policy: Path) -> None:
-    """interfaces.md section 4: loudly (a record), and without a gap."""
+    """kblockd/policy/README.md#a-bundle-comes-into-force: loudly (a record), and without a gap."""
     before, revision = size(own), own.daemon.parts.engine.status().revision
     (policy / "decision.rego").write_text("package kblock.decision\nimport rego.v1\nresult := {")
     assert own.run(own.daemon.policy.reload()) is False
@@ -504,7 +504,7 @@ def test_pol_04_without_a_policy_everything_is_refused_until_there_is_one(paymen
 def test_a_policy_that_changes_during_the_run_is_seen_at_the_consumption(
     own: LocalSite, pay: PaymentsServer, policy: Path
 ) -> None:
-    """EXO-06, R114: the consumption is conditioned on the revision that stage 8 evaluated; what ran is consistent."""
+    """R114: the consumption is conditioned on the revision that stage 8 evaluated; what ran is consistent."""
     calls = [refund(order(), key=order()) for _ in range(4)]
     for call in calls:
         approve(own, ask(own, call).approval_id)

@@ -187,7 +187,7 @@ def test_a_question_over_what_was_scrubbed_is_asked_again_over_what_was_scrubbed
 def test_a_decision_and_its_input_are_one_commit(
     site: LocalSite, pay: PaymentsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CRS: a commit lands whole or not at all, so that no crash parts a decision from its input."""
+    """A commit lands whole or not at all, so that no crash parts a decision from its input."""
     assert site.daemon is not None
     store = site.daemon.parts.store
     commit, seen = store.commit, []

@@ -445,7 +445,7 @@ async def test_the_ledger(daemon: Daemon, channel: aio.Channel) -> None:
 
 
 async def test_a_ledger_read_shows_only_what_the_caller_may_see(daemon: Daemon, channel: aio.Channel) -> None:
-    """interfaces.md section 4: the filter is applied to every row that is read."""
+    """kblockd/rpc/README.md#who-calls: the filter is applied to every row that is read."""
     daemon.engine.result = {"allow": True, "tenants": ["acme"], "agents": ["local:agent"], "reasons": []}
     stub = ledger_service_pb2_grpc.LedgerServiceStub(channel)
     answer = await stub.Read(ledger_service_pb2.LedgerServiceReadRequest())

@@ -304,7 +304,7 @@ def test_a_closure_over_a_late_answer_is_unknown() -> None:
 
 
 async def test_no_attempt_after_another_boot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Design section 5, Clocks: claimed for attempt 2, marker of attempt 1 from another boot."""
+    """kblockd/execution/README.md#clocks: claimed for attempt 2, marker of attempt 1 from another boot."""
     closed: list[Any] = []
 
     async def claim(*_: Any) -> Any:

@@ -144,7 +144,7 @@ def done(site: LocalSite) -> tuple[str, str, str]:
 
 
 def test_another_agent_sees_nothing(site: LocalSite, done: tuple[str, str, str]) -> None:
-    """R010, interfaces.md section 4: filters hold for each way to a row."""
+    """R010, kblockd/rpc/README.md#who-calls: filters hold for each way to a row."""
     execution_id, approval_id, key = done
     with site.client("other") as other:
         assert execution_id not in [answer.execution_id for answer in other.list(page_size=100).items]
@@ -199,7 +199,7 @@ def fuzzed(payments: PaymentsServer) -> Iterator[LocalSite]:
 
 @pytest.mark.parametrize("seed", [20261129, 7])
 def test_hostile_requests_are_refused_clearly(fuzzed: LocalSite, seed: int) -> None:
-    """RPC, CAN, IDM-19: no INTERNAL, no hang, nothing recorded for INVALID_ARGUMENT. Longer: tests/…/hostile/fuzz."""
+    """IDM-19, CAN-13: no INTERNAL, no hang, nothing recorded for INVALID_ARGUMENT. Longer: tests/…/hostile/fuzz."""
     fuzzer = walk(fuzzed, 7.0, seed)
     assert fuzzer.faults == []
     assert fuzzer.codes["OK"] > 0

@@ -93,7 +93,8 @@ WARNED = [
 @pytest.mark.parametrize(("text", "said"), WARNED)
 @pytest.mark.parametrize("place", ["value", "key", "deep"])
 def test_a_strange_text_is_flagged_with_its_place(text: str, said: str, place: str) -> None:
-    """evidence.md: text that is not NFC is flagged to approvers; so is what hides or imitates."""
+    """kblockd/domain/digests.md#canonical-form: text that is not NFC is flagged to approvers; so is what hides or
+    imitates."""
     document = {"value": {"memo": text}, "key": {text: "x"}, "deep": {"rows": [{"memo": [text]}]}}[place]
     where = {"value": "arguments/memo", "key": "arguments (a key)", "deep": "arguments/rows/0/memo/0"}[place]
     found = warnings(document)

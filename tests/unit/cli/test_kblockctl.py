@@ -264,7 +264,7 @@ def event(index: int, stage: int, *stages: tuple[int, int], code: str = "") -> S
 
 
 def test_the_timeline_shows_stages_durations_and_bars(daemon: Daemon, run: Run) -> None:
-    """MET: the stages of one execution, on one screen."""
+    """The stages of one execution, on one screen."""
     first, second, third = daemon.executions.events
     daemon.executions.events = [
         first,

@@ -181,7 +181,7 @@ async def _fill(data_dir: Path, records: int) -> str:
 
 
 async def test_ledger_verify_of_a_good_and_of_a_changed_store(run: Run, tmp_path: Path) -> None:
-    """LDG: the records are the truth; a row that does not follow from them is found."""
+    """The records are the truth; a row that does not follow from them is found."""
     root = await _fill(tmp_path / "data", 3)
     good = run("ledger", "verify", "--json")
     assert good.exit_code == 0, good.output

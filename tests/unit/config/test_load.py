@@ -335,7 +335,7 @@ def test_an_upstreams_file_name_is_its_name(folder: Any) -> None:
     ],
 )
 def test_unsafe_or_unknown_is_refused(folder: Any, change: Any, path: str, value: Any, key: str, said: str) -> None:
-    """C3 (sweep), R010, R011, R249, APR: who asks, who approves and who resolves never share a socket."""
+    """C3 (sweep), R010, R011, R249: who asks, who approves and who resolves never share a socket."""
     change(DAEMON, path, value)
     assert said in told(folder, DAEMON, key)
 

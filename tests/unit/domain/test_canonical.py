@@ -1,4 +1,4 @@
-"""The strict parser and the canonical form, case by case (evidence.md, Canonical form)."""
+"""The strict parser and the canonical form, case by case (kblockd/domain/digests.md#canonical-form)."""
 
 from __future__ import annotations
 

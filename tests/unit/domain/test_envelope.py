@@ -102,7 +102,7 @@ def test_a_good_envelope_passes(envelope: Envelope) -> None:
 
 @pytest.mark.parametrize("version", ["", "kblock.envelope/2", "kblock.envelope/1 ", "KBLOCK.ENVELOPE/1", "1"])
 def test_r006_an_unknown_schema_version_is_refused(version: str) -> None:
-    """R006, ENV-06: before anything else is looked at, with a reason of its own."""
+    """R006: before anything else is looked at, with a reason of its own."""
     error = refusal(dataclasses.replace(GOOD, schema_version=version, environment="", arguments_json=b""))
     assert error.reason is Reason.UNKNOWN_SCHEMA_VERSION
     assert error.violations[0].field == "envelope.schema_version"

@@ -1,7 +1,7 @@
 """The fold over random histories of several executions, against a model that knows nothing of rows.
 
 Legal records fold and leave the rows that the guarantees rest on; illegal ones raise and change nothing; every row
-follows from the records that it lists (design sections 1 and 4).
+follows from the records that it lists (kblockd/README.md#the-one-idea).
 """
 
 from __future__ import annotations

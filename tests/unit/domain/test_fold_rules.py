@@ -86,7 +86,7 @@ def test_only_allow_and_observe_need_no_approval(effect: str) -> None:
 
 
 def test_approvals_of_distinct_owners_are_counted() -> None:
-    """Two accounts of one person are one approval (interfaces.md section 3, count)."""
+    """Two accounts of one person are one approval (kblockd/execution/README.md#stages)."""
     ledger, made = begun(effect="require_approval")
     ledger.add(made.requested(2))
     ledger.add(made.decided(owner="person:lead"))

@@ -1,4 +1,5 @@
-"""Digests and keys: values computed here by others' code, what changes them, and what must not (interfaces.md 2)."""
+"""Digests and keys: values computed here by others' code, what changes them, and what must not
+(kblockd/domain/digests.md)."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ GOLDEN = {
 
 
 def independent(tag: str, parts: Mapping[str, Any]) -> str:
-    """By the table of interfaces.md, with the reference package for JCS; an effect key is an HMAC."""
+    """By the table of kblockd/domain/digests.md, with the reference package for JCS; an effect key is an HMAC."""
     document = {"v": tag, **{SPELT.get(name, name): value for name, value in parts.items()}}
     if tag != "kblockd.effect/2":
         return hashlib.sha256(rfc8785.dumps(document)).hexdigest()
@@ -102,7 +103,7 @@ def independent(tag: str, parts: Mapping[str, Any]) -> str:
 
 @pytest.mark.parametrize(("tag", "function", "parts"), KINDS, ids=IDS)
 def test_golden_vectors(tag: str, function: Callable[..., str], parts: Mapping[str, Any]) -> None:
-    """R067, R128, R129: tag, names and values as interfaces.md has them."""
+    """R067, R128, R129: tag, names and values as kblockd/domain/digests.md has them."""
     assert function(**parts) == independent(tag, parts) == GOLDEN[tag]
 
 

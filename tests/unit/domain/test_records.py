@@ -73,7 +73,7 @@ def test_a_leaf_reads_as_the_record_that_it_was_made_of(record: Record) -> None:
 @settings(deadline=None)
 @given(RECORDS)
 def test_a_leaf_is_the_canonical_form_of_the_eight_fields(record: Record) -> None:
-    """interfaces.md section 5; written by a package that is not ours."""
+    """kblockd/ledger/README.md#records; written by a package that is not ours."""
     document = {
         "v": "kblockd.record/1",
         "type": str(record.type),

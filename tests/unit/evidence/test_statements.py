@@ -1,4 +1,4 @@
-"""Statements: exactly the members of evidence.md, strict both ways."""
+"""Statements: exactly the members of kblockd/evidence/README.md, strict both ways."""
 
 from __future__ import annotations
 

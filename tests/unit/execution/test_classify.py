@@ -44,7 +44,8 @@ def test_the_table_is_whole() -> None:
 @pytest.mark.parametrize("effect_free", [False, True])
 @pytest.mark.parametrize("output", [{"error": "", "ok": True}, {"ok": False, "error": "no"}])
 def test_r210_a_class_follows_from_what_is_proved(sent: Sent, is_error: bool, effect_free: bool, output: Any) -> None:
-    """R210 to R226, MCP-06, OUT-05, interfaces.md section 3: never from what the answer says of itself."""
+    """R210 to R226, MCP-06, OUT-05, kblockd/execution/README.md#from-outcome-to-class: never from what the answer says
+    of itself."""
     facts = Facts(True, "body", 422, "application/json")
     outcome = Outcome(sent, output, is_error, operation="op-1", code="HTTP_422", detail="success!", facts=facts)
     assert classify_outcome(outcome, contract(effect_free)) is TABLE[sent, is_error][effect_free]

@@ -17,7 +17,7 @@ VERDICTS = [None, "expected", "tolerated", "inconclusive", "prohibited"]
 @pytest.mark.parametrize("verdict", VERDICTS)
 @pytest.mark.parametrize("finding", list(Finding))
 def test_c23_an_operators_finding_decides_state_and_class(verdict: str | None, finding: Finding) -> None:
-    """interfaces.md section 3, Held: present is success unless the authority showed something prohibited."""
+    """kblockd/execution/README.md#held: present is success unless the authority showed something prohibited."""
     row: dict[str, Any] = {"verification": {"verdict": verdict}} if verdict else {}
     state, result_class, code = ending_of(row, finding)
     if finding is Finding.PRESENT and verdict == "prohibited":

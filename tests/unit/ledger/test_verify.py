@@ -248,7 +248,7 @@ async def open_executions(folder: Path) -> Path:
 async def test_the_start_looks_at_open_executions_and_security_rows(
     open_executions: Path, key: Key, refused: bool
 ) -> None:
-    """Design section 4, *Start*; what is closed is left to the full verification, which finds it."""
+    """kblockd/store/README.md#start: what is closed is left to the full verification, which finds it."""
     alter(open_executions, rewrite(key, lambda v, r: (v, {**r, "forged": 1})))
     opening = RocksStore.open(
         open_executions, fold=fold, tree=MerkleTree(), ballast_bytes=0, inspect=start.inspect(fold)

@@ -68,7 +68,7 @@ def test_revision_does_not_depend_on_the_signature(tmp_path: Path) -> None:
 
 
 def test_free_text_of_a_manifest_is_a_digest_in_the_ledger() -> None:
-    """LDG-23: a bundle may call itself anything."""
+    """R503: a bundle may call itself anything."""
     body = Origin("v1 by Jo Doe, 555-0100", "release", "").to_body()
     assert body["bundle_revision"].startswith("sha256:")
 

@@ -35,7 +35,7 @@ def authorizer(engine: FakeEngine, executions: FakeExecutions) -> Authorizer:
 
 
 async def test_the_question_holds_principal_and_method_only(authorizer: Authorizer, engine: FakeEngine) -> None:
-    """interfaces.md section 4."""
+    """kblockd/rpc/README.md#who-calls."""
     engine.result = {"allow": True, "tenants": ["acme"], "agents": ["local:agent"], "reasons": []}
     view = await authorizer.authorize(AGENT, METHOD)
     assert view == View(frozenset({"acme"}), frozenset({"local:agent"}))
@@ -114,7 +114,7 @@ async def test_what_is_remembered_is_bounded(
 
 
 async def test_nothing_is_remembered_without_a_policy(authorizer: Authorizer, engine: FakeEngine) -> None:
-    """interfaces.md section 4: no policy, every call is refused."""
+    """kblockd/policy/README.md#the-protocol: no policy, every call is refused."""
     await authorizer.authorize(AGENT, METHOD)
     engine.ready = False
     engine.failure = PolicyFailure(Reason.POLICY_UNDEFINED, "no policy")

@@ -29,7 +29,7 @@ def details(found: object, kind: type) -> list:
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_every_reason_has_a_row(reason: Reason) -> None:
-    """Design section 7: one table maps error classes to codes, and a test demands a row for each."""
+    """kblockd/rpc/README.md#reasons: one table maps error classes to codes, and a test demands a row for each."""
     assert isinstance(status.REASONS[reason], grpc.StatusCode)
     assert status.REASONS[reason] in status.CLASSES.values()
 
@@ -58,7 +58,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("code", "word"), [(c, w) for c, words in TABLE.items() for w in words.split()])
 def test_the_table_is_that_of_the_interface(code: str, word: str) -> None:
-    """interfaces.md section 3; R657 to R669."""
+    """kblockd/rpc/README.md#what-a-call-answers; R657 to R669."""
     assert status.REASONS[Reason(word)].name == code
     assert status.code_of(KblockError(Reason(word), "x")).name == code
 
@@ -88,7 +88,8 @@ def test_a_refusal_says_everything() -> None:
 
 
 def test_an_unknown_exception_tells_nothing_but_a_correlation_id(caplog: pytest.LogCaptureFixture) -> None:
-    """Design section 7: what is unknown becomes INTERNAL without detail; the detail is in the log."""
+    """kblockd/rpc/README.md#what-a-call-answers: what is unknown becomes INTERNAL without detail; the detail is in the
+    log."""
     known, correlation = status.translate(RuntimeError("/var/lib/kblockd/secret"), FakeIds())
     found = status.to_status(known, correlation_id=correlation)
     assert found.code == grpc.StatusCode.INTERNAL.value[0]

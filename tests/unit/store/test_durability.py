@@ -65,8 +65,8 @@ _ORIGINAL_VIEW = opening.StoreView
 
 
 async def test_what_is_committed_during_a_flush_shares_the_next_with_those_who_waited_for_it(tmp_path: Path) -> None:
-    """Design section 4. A second caller comes while the first one's group is written; the first goes on as soon as it
-    is durable. Their next commits become durable by one flush, not by one each."""
+    """kblockd/store/README.md#commits: a second caller comes while the first one's group is written; the first goes on
+    as soon as it is durable. Their next commits become durable by one flush, not by one each."""
     gate = Gate()
     store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), failpoints=gate, ballast_bytes=0)
     before = store.head().sequence
@@ -92,7 +92,8 @@ async def test_what_is_committed_during_a_flush_shares_the_next_with_those_who_w
 
 
 async def test_the_incarnation_counts_opens_and_is_on_disk_before_the_store_is(tmp_path: Path) -> None:
-    """Design section 4: fencing token = (incarnation, counter). LSE-03: no clock of another process is in it."""
+    """kblockd/store/README.md#head: fencing token = (incarnation, counter). LSE-03: no clock of another process is in
+    it."""
     for expected in (1, 2, 3):
         store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
         assert store.incarnation == expected == opening.read_head(tmp_path / "head").incarnation
@@ -136,7 +137,7 @@ async def test_free_space_and_ballast(tmp_path: Path) -> None:
 
 
 async def test_a_frozen_view_verifies_while_the_store_goes_on(tmp_path: Path) -> None:
-    """Design section 4: after an unclean stop the full verification runs in the background."""
+    """kblockd/store/README.md#start: after an unclean stop the full verification runs in the background."""
     store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
     running = True
 

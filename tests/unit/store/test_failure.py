@@ -68,7 +68,7 @@ async def refused(call: Callable[[], Any]) -> StoreFailed:
 
 @pytest.mark.parametrize("place", ["written", "flushed", "headed"])
 async def test_led_17_members_learn_unknown_and_later_commits_a_definite_no(tmp_path: Path, place: str) -> None:
-    """Design section 4, *A failed write or flush*. Nothing goes on as if the record were there."""
+    """kblockd/store/README.md#a-failed-write. Nothing goes on as if the record were there."""
     reasons: list[str] = []
     points = Failing(f"10.mark_sent:{place}")
     store = await opened(tmp_path, failpoints=points, on_failure=reasons.append)

@@ -130,7 +130,8 @@ async def trial(folder: Path, seed: int) -> None:
 def test_every_interleaving_agrees_with_the_model(
     tmp_path: Path, run: Callable[[Coroutine[None, None, None]], None]
 ) -> None:
-    """Design section 4, LED-17: one order, durable from the front; after it unknown, after that no; nobody hangs."""
+    """kblockd/store/README.md#commits, LED-17: one order, durable from the front; after it unknown, after that no;
+    nobody hangs."""
     for seed in range(20):
         folder = tmp_path / str(seed)
         folder.mkdir()

@@ -1,4 +1,5 @@
-"""Failpoints: what parses, what fires and when; kill is a real SIGKILL of a real process (interfaces.md section 6)."""
+"""Failpoints: what parses, what fires and when; kill is a real SIGKILL of a real process
+(kblockd/execution/README.md#failpoints)."""
 
 from __future__ import annotations
 

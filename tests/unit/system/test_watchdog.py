@@ -1,4 +1,5 @@
-"""A loop that stalls is seen from outside of it; one that runs is left alone (design section 4)."""
+"""A loop that stalls is seen from outside of it; one that runs is left alone
+(kblockd/execution/README.md#who-runs-an-execution)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_mcp_13_reorder_is_the_same_and_any_change_is_not() -> None:
 
 
 def test_absent_is_unpinned() -> None:
-    """interfaces.md section 3: without a pin, or without its digest."""
+    """kblockd/upstream/README.md#pins: without a pin, or without its digest."""
     assert refusal({}, REVIEWED) is Reason.UNPINNED_TOOL
     assert refusal(_pins(None), REVIEWED) is Reason.UNPINNED_TOOL
 
