@@ -20,7 +20,7 @@ from grpc import aio
 from kblockd.domain.answer import Fault, Unreadable
 from kblockd.upstream import scrub, wrapper
 from kblockd.upstream.adapter import AdapterFault, Call, Facts, Outcome, Sent, ToolDescription
-from kblockd.upstream.exchange import Guard, Origin
+from kblockd.upstream.exchange import Guard, HttpOrigin
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import current
 from kblockd.upstream.scrub import Scrubber
@@ -306,7 +306,7 @@ async def test_behind_the_answer_no_other_connection_is_made() -> None:
     async def connect(host: str, port: int, deadline: float) -> Any:
         connected.append(host)
 
-    guard = Guard(Origin("http", "127.0.0.1", 1), connect, None, 1 << 20)
+    guard = Guard(HttpOrigin("http", "127.0.0.1", 1), connect, None, 1 << 20)
     refused: asyncio.Queue[str] = asyncio.Queue()
 
     async def behave(_: Call) -> Outcome:
