@@ -183,7 +183,7 @@ async def test_silent_requests_keep_nobody_from_what_stops_an_action(tmp_path: P
     """Clients that open a call and send nothing hold the places of reading for ten seconds each."""
     async with serving(tmp_path) as daemon, aio.insecure_channel(daemon.target()) as channel:
         silent = [channel.stream_unary(EXECUTE)() for _ in range(2 * READING)]
-        await until(lambda: daemon.server._admission.reading.taken == READING)
+        await until(lambda: daemon.server._admission.reading.in_use == READING)
         (error,) = await ended([channel.unary_unary("/kblock.v1.ApprovalService/Revoke")(b"")])
         assert told(error)[1] == "INVALID_FIELD"  # read, while none of those has been given up
         assert await channel.unary_unary(HEALTH_CHECK)(b"")

@@ -15,10 +15,8 @@ from kblockd.client.answers import Completed, Denied, Held
 from kblockd.client.errors import CallError, InvalidArgument
 from kblockd.domain.clock import parse_rfc3339, rfc3339
 from kblockd.domain.envelope import BindingPin, TargetPin
-from kblockd.domain.states import ResultClass
 from kblockd.execution import reconcile, resume
 from kblockd.execution.reconcile import Standing, _Found
-from kblockd.execution.sweeper import closure
 from kblockd.policy.entrypoints import PRECONDITIONS, Effect
 from kblockd.policy.floor import ruled
 from kblockd.store.protocol import StoreFailed
@@ -289,18 +287,6 @@ async def test_one_lookup_that_finds_it_outweighs_one_that_does_not(
     found = await reconcile._ask_all(parts, classified)
     assert found is not None
     assert found.standing is Standing.PRESENT
-
-
-def test_a_closure_over_a_late_answer_is_unknown() -> None:
-    """R461: what an answer says that came too late is not "proved not to have happened"."""
-    row = {
-        "marker": 1,
-        "phase": "recovering",
-        "result_class": "failed_before_side_effect",
-        "finding": {"finding": "absent"},
-    }
-    assert closure(row)[0] is ResultClass.FAILED_BEFORE_SIDE_EFFECT
-    assert closure({**row, "late": {"class": "completed_unverified"}})[0] is ResultClass.UNKNOWN_OUTCOME
 
 
 async def test_no_attempt_after_another_boot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -15,8 +16,15 @@ def names(opened: Opened) -> list[str]:
     return [step.path.name for step in opened.steps]
 
 
-def open_descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
+def open_paths() -> set[str]:
+    """Descriptors for a place alone (O_PATH): nothing else in this process opens such, whatever runs beside the test."""
+    found = set()
+    for number in os.listdir("/proc/self/fdinfo"):
+        with contextlib.suppress(FileNotFoundError):
+            flags = Path("/proc/self/fdinfo", number).read_text().partition("flags:")[2].split()[0]
+            if int(flags, 8) & os.O_PATH:
+                found.add(number)
+    return found
 
 
 def test_every_folder_and_link_on_the_way_is_a_step(tmp_path: Path) -> None:
@@ -104,14 +112,14 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "file").write_text("")
     (tmp_path / "out").symlink_to("/etc")
-    before = open_descriptors()
+    before = open_paths()
     with open_path(tmp_path) as folder, folder.beneath("folder/file"):
-        pass
+        assert open_paths() > before
     for name in ("out", "absent", "folder/file/x"):
         with open_path(tmp_path) as folder, pytest.raises(OSError, match=r".+"):
             folder.beneath(name)
     steps_to(tmp_path / "folder" / "absent" / "more")
-    assert open_descriptors() == before
+    assert open_paths() == before
 
 
 def test_the_steps_to_what_is_not_there_end_where_it_is_missing(tmp_path: Path) -> None:
