@@ -2,9 +2,8 @@
 
 Nobody is given an answer to a question that was sent before he came, or a call could be decided by a definition that
 was changed before it was made (kblockd/execution/README.md#stages: a *fresh* describe). So those who come while a
-question is under way
-wait for the next one, which all of them share; and there is a next one only if somebody waits. A caller waits for at
-most two questions, and an upstream sees one at a time, whatever the number of calls (AGT-04).
+question is under way wait for the next one, which all of them share; and there is a next one only if somebody waits. A
+caller waits for at most two questions, and an upstream sees one at a time, whatever the number of calls (AGT-04).
 """
 
 from __future__ import annotations

@@ -210,12 +210,15 @@ class Executions:
 
     async def shows(self, view: View, execution_id: str) -> bool:
         """Whether it may be seen; reads nothing else of it."""
+        return await self._stored(view, execution_id) is not None
+
+    async def _stored(self, view: View, execution_id: str) -> Row | None:
+        """None for what is not there and for what may not be seen alike."""
         found = await self._parts.store.get(rows.execution(execution_id)) if execution_id else None
-        return found is not None and view.shows(found[1]["tenant"], found[1]["agent"])
+        return found[1] if found is not None and view.shows(found[1]["tenant"], found[1]["agent"]) else None
 
     async def _visible(self, view: View, execution_id: str) -> Row:
-        found = await self._parts.store.get(rows.execution(execution_id)) if execution_id else None
-        if found is None or not view.shows(found[1]["tenant"], found[1]["agent"]):
+        if await self._stored(view, execution_id) is None:
             raise NotFound(Reason.NOT_FOUND, f"there is no execution {execution_id[:80]!r} that you may see")
         _, row = await expire_if_due(self._parts, execution_id)
         return row

@@ -35,7 +35,7 @@ def site() -> Iterator[Site]:
         ("stalling", "RESOURCE_EXHAUSTED"),
         ("watching", "RESOURCE_EXHAUSTED"),
         ("health", "INVALID_ARGUMENT"),
-        ("reflection", ""),  # a write that meets the end of its stream is told as INTERNAL by the client, now and then
+        ("reflection", "RESOURCE_EXHAUSTED INTERNAL"),  # its own client says INTERNAL of a write after the refusal
     ],
 )
 def test_agt_a_hostile_agent_costs_the_other_no_call(site: Site, name: str, code: str) -> None:
@@ -43,8 +43,8 @@ def test_agt_a_hostile_agent_costs_the_other_no_call(site: Site, name: str, code
     of the other agent succeeds, and the ledger grows by no more than the shares."""
     result = uvloop.run(suffer(site, name, SECONDS, QUIET))
     assert result.faults(most=0) == []
-    assert not code or result.ended.get(code, 0) > 0, (result.ended, result.words)
-    assert code or "OK" not in result.ended, result.ended
+    assert not code or any(result.ended.get(one, 0) > 0 for one in code.split()), (result.ended, result.words)
+    assert (code and name != "reflection") or "OK" not in result.ended, result.ended
     assert site.process is not None
     assert site.process.poll() is None
 

@@ -1,8 +1,8 @@
 """The action contract: what an action may do, how its outcome is proved, and what happens when it cannot be.
 
 Every action type has one before it can be used (R046). The keys are those of the policy (R556 to R603) and the contract
-items (R047 to R059). Values are set for each tool (R605). ``config/README.md`` explains each key to
-those who write one; ``parse`` is the only way in that reports every fault with its path.
+items (R047 to R059). Values are set for each tool (R605). ``config/README.md`` explains each key to those who
+write one; ``parse`` is the only way in that reports every fault with its path.
 """
 
 from __future__ import annotations

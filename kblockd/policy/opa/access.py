@@ -93,11 +93,12 @@ class RemoteAccess:
 
     def check(self) -> None:
         """The files as they are now; raises ``AccessRefused`` as ``seen``. Blocks."""
+        secrets = [getattr(self, name) for name in SECRETS]
         for file in filter(None, self._files()):
             try:
                 if self.writers is not None:
                     self.writers.judge_path(file)
-                    if file in (self.token_file, self.client_key_file) and is_exposed(file):
+                    if file in secrets and is_exposed(file):
                         raise AccessRefused(f"{file}: group or others may read it; chmod 600 and replace the secret")
             except Unsafe as unsafe:
                 raise AccessRefused(str(unsafe)) from None

@@ -1,4 +1,4 @@
-"""The daemon's interfaces to the services: the signatures of ``ExecutionsApi``, ``ApprovalsApi`` and ``Inquiries``."""
+"""The daemon's interfaces to the services: the signatures of ``Executions``, ``Approvals`` and ``Inquiries``."""
 
 from __future__ import annotations
 

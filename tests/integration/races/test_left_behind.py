@@ -56,6 +56,26 @@ def site(made: StagedSite, pay: PaymentsServer) -> Iterator[StagedSite]:
     assert made.boundaries.clear() == []
 
 
+class Credential:
+    """The write credential's file, while somebody replaces it."""
+
+    def __init__(self, site: StagedSite) -> None:
+        self._file = site.folder / "write"
+        self._secret = self._file.read_text()
+
+    async def take_away(self) -> None:
+        self._file.unlink()
+
+    def put_back(self) -> None:
+        self._file.touch(mode=0o600)
+        self._file.write_text(self._secret)
+
+    async def rotate(self) -> None:
+        """Gone for a tenth of a second."""
+        await self.take_away()
+        asyncio.get_running_loop().call_later(0.1, self.put_back)
+
+
 def approved(site: StagedSite, environment: str = "soon") -> tuple[str, Any, str]:
     """The order, the call and its execution."""
     mine = order()
@@ -152,22 +172,13 @@ def test_ups_16_a_call_that_was_not_begun_counts_for_policy_no_more_than_for_the
 ) -> None:
     """Three are allowed. One was marked and not begun, the next two refused before their effect: one is left."""
     mine, call, execution_id = approved(site)
-    file = site.folder / "write"
-    secret = file.read_text()
-
-    async def rotate() -> None:
-        file.unlink()
-        asyncio.get_running_loop().call_later(0.1, back)
-
-    def back() -> None:
-        file.touch(mode=0o600)
-        file.write_text(secret)
+    credential = Credential(site)
 
     async def well() -> None:
         pay.control(refuse=False)
 
     pay.control(refuse=True)
-    site.boundaries.at("11.dispatch:before", rotate)
+    site.boundaries.at("11.dispatch:before", credential.rotate)
     site.boundaries.at("15.recover:after", well, nth=2)
     answer = told(site, call)
     assert isinstance(answer, Completed), answer
@@ -179,18 +190,13 @@ def test_ups_16_a_call_that_was_not_begun_counts_for_policy_no_more_than_for_the
 def test_ups_16_a_call_that_was_not_begun_is_made_by_the_run_after_it(site: StagedSite, pay: PaymentsServer) -> None:
     """One attempt is allowed, and its credential was being rotated when the run ended: it has not been made yet."""
     mine, call, execution_id = approved(site, "once")
-    file = site.folder / "write"
-    secret = file.read_text()
-
-    async def rotate() -> None:
-        file.unlink()
+    credential = Credential(site)
 
     async def stop() -> None:
-        file.touch(mode=0o600)
-        file.write_text(secret)
+        credential.put_back()
         raise asyncio.CancelledError
 
-    site.boundaries.at("11.dispatch:before", rotate)
+    site.boundaries.at("11.dispatch:before", credential.take_away)
     site.boundaries.at("12.classify:after", stop)
     told(site, call)
     until(lambda: site.daemon.supervisor.running(execution_id) is None)  # type: ignore[union-attr]
@@ -204,16 +210,7 @@ def test_ups_16_a_call_that_was_not_begun_is_made_by_the_run_after_it(site: Stag
 def test_ups_16_what_was_not_begun_before_a_stop_leaves_all_attempts(site: StagedSite, pay: PaymentsServer) -> None:
     """Three are allowed. One was not begun, then the run ended; two are refused before their effect, the third acts."""
     mine, call, execution_id = approved(site)
-    file = site.folder / "write"
-    secret = file.read_text()
-
-    async def rotate() -> None:
-        file.unlink()
-        asyncio.get_running_loop().call_later(0.1, back)
-
-    def back() -> None:
-        file.touch(mode=0o600)
-        file.write_text(secret)
+    credential = Credential(site)
 
     async def stop() -> None:
         raise asyncio.CancelledError
@@ -222,7 +219,7 @@ def test_ups_16_what_was_not_begun_before_a_stop_leaves_all_attempts(site: Stage
         pay.control(refuse=False)
 
     pay.control(refuse=True)
-    site.boundaries.at("11.dispatch:before", rotate)
+    site.boundaries.at("11.dispatch:before", credential.rotate)
     site.boundaries.at("10.mark_sent:before", stop, nth=2)
     told(site, call)
     until(lambda: site.daemon.supervisor.running(execution_id) is None)  # type: ignore[union-attr]

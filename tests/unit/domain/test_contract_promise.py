@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
-from kblockd.domain.contract.promise import STEPS, TooCostly, keeps
+from kblockd.domain.contract.promise import SECONDS, STEPS, TooCostly, keeps
 from tests.unit.domain.schemas import doubling
 
 DONE = {"type": "object", "properties": {"done": {"type": "boolean"}}, "required": ["done"]}
@@ -105,3 +106,14 @@ def test_what_takes_too_long_is_given_up_whatever_its_steps() -> None:
     with pytest.raises(TooCostly):
         keeps({"items": {"type": "integer"}}, [1, 2, 3], clock=lambda: float(next(ticks)))
     assert keeps({"items": {"type": "integer"}}, [1, 2, 3], clock=lambda: 0.0)
+
+
+def test_what_waits_for_the_machine_is_not_given_up() -> None:
+    """Its own work alone counts: a busy machine must not turn an answer that keeps its promise into none."""
+
+    class Waiting(list[int]):
+        def __len__(self) -> int:
+            time.sleep(SECONDS * 1.1)
+            return super().__len__()
+
+    assert keeps({"items": {"type": "integer"}}, Waiting([1, 2, 3]))
