@@ -48,9 +48,9 @@ from kblockd.inquiries import Inquiries
 from kblockd.ledger.ledger import Ledger
 from kblockd.ledger_store import last_record_time, open_store, verify_after_unclean_stop
 from kblockd.observability import open_traces
-from kblockd.policy.engine import PolicyEngine
-from kblockd.policy.shared import SharedEngine
-from kblockd.policy.standing import StandingFile
+from kblockd.policy.activation.standing import StandingFile
+from kblockd.policy.deciding import PolicyEngine
+from kblockd.policy.deciding.shared import SharedEngine
 from kblockd.policy_watch import prepare, watch
 from kblockd.rpc.identity import Listener, LoopbackListener, UnixListener
 from kblockd.rpc.server import RpcServer

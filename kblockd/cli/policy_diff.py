@@ -15,16 +15,16 @@ from typing import Any, Final
 import click
 
 from kblockd import decision_point
+from kblockd.authoring.diff import Change, Compared, Tally, diff
 from kblockd.cli.exits import OK, UNFINISHED, guarded
 from kblockd.cli.options import config_option
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.config import PolicySettings, load
 from kblockd.config.configuration import RemoteOpa, SupervisedOpa
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.diff import Change, Compared, Tally, diff
-from kblockd.policy.engine import PolicyEngine
-from kblockd.policy.loading import LoadingEngine
-from kblockd.policy.verdicts import Verdict
+from kblockd.policy.activation.loading import LoadingEngine
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.deciding import PolicyEngine
+from kblockd.policy.deciding.verdicts import Verdict
 from kblockd.store.database import StoreView, open_view
 from kblockd.store.protocol import StoreRefused, StoreUnreadable
 from kblockd.system import RandomIds, SystemClock

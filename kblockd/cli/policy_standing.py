@@ -18,8 +18,8 @@ from kblockd.cli.options import Seconds, config_option
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.config import Configuration, load
 from kblockd.domain import rows
+from kblockd.policy.activation.standing import Attempt, Standing, read
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.standing import Attempt, Standing, read
 from kblockd.store.database import open_view
 from kblockd.store.lock import holder, holder_token
 

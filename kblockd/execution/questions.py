@@ -12,8 +12,7 @@ from kblockd.domain.principal import Principal
 from kblockd.domain.values import value_type
 from kblockd.execution.action import Action
 from kblockd.execution.parts import Parts
-from kblockd.policy import inputs
-from kblockd.policy.engine import Decision, PolicyFailure
+from kblockd.policy.deciding import Decision, PolicyFailure, inputs
 from kblockd.store.protocol import Payload, Row
 
 NOT_ASKED: Final[Mapping[str, Any]] = {

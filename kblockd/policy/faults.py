@@ -51,3 +51,8 @@ class PolicyRefused(Exception):
 def refusal(file: str, message: str, next_step: str) -> PolicyRefused:
     """One fault of a whole file; raise it."""
     return PolicyRefused([Fault(file, 0, 0, message, next_step)])
+
+
+def unloadable(message: str) -> Fault:
+    """The fault of a bundle that is refused as a whole because a process that handled it failed."""
+    return Fault(".", 0, 0, message, "nest less, shorten the rules or the tests, or keep less data")

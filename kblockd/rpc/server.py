@@ -28,7 +28,7 @@ from kblockd.admission import Admission
 from kblockd.domain import canonical
 from kblockd.domain.clock import Clock
 from kblockd.domain.ids import Ids
-from kblockd.policy.engine import PolicyEngine
+from kblockd.policy.deciding import PolicyEngine
 from kblockd.rpc.answers import MAX_ANSWER
 from kblockd.rpc.binding import handler, plain_handler
 from kblockd.rpc.identity import Authorizer, Listener, UnixListener

@@ -13,15 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from kblockd.policy import advice, builtins, entrypoints
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.loading import unloadable
+from kblockd.policy.builtins import allowed
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.deciding import PolicyFailure, entrypoints
+from kblockd.policy.deciding.samples import SAMPLES
+from kblockd.policy.faults import Fault, PolicyRefused, unloadable
 from kblockd.policy.opa.process import OpaLimits, OpaProcess
 from kblockd.policy.opa.silence import unguarded
 from kblockd.policy.opa.workshop import CAPABILITIES, Workshop, opened, shown
-from kblockd.policy.samples import SAMPLES
+from kblockd.policy.rego import advice
 
 _RESERVED: Final = {"kblock": "is also a package", "system": "is OPA's own, its revision among it"}
 _UNDEFINED_FUNCTION: Final = "undefined function "
@@ -71,8 +71,8 @@ def _fault(row: Mapping[str, Any]) -> Fault:
     message, where = " ".join(str(row["message"]).split())[:500], row.get("location") or {}
     place = str(where.get("file", ".")).removeprefix("./"), int(where.get("row", 0)), int(where.get("col", 0))
     name = message.removeprefix(_UNDEFINED_FUNCTION)
-    if name != message and name in builtins.OUTSIDE:
-        return Fault(*place, f"{name} may not be called", builtins.OUTSIDE[name])
+    if name != message and name in allowed.OUTSIDE:
+        return Fault(*place, f"{name} may not be called", allowed.OUTSIDE[name])
     otherwise = advice.SYNTAX if row.get("code") == "rego_parse_error" else advice.RULE
     return Fault(*place, message, advice.next_step(message, otherwise))
 
@@ -80,7 +80,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 async def _quiet(shop: Workshop) -> list[Fault]:
     """``print`` is no builtin to the compiler: it takes such calls out or leaves them in, as OPA was started."""
     return [
-        Fault(file, int(where["row"]), int(where["col"]), "print may not be called", builtins.REFUSED["print"])
+        Fault(file, int(where["row"]), int(where["col"]), "print may not be called", allowed.REFUSED["print"])
         for file, text in shop.bundle.modules.items()
         if "print" in text
         for where in _prints(await shop.parsed(file))

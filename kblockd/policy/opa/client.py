@@ -18,11 +18,10 @@ import aiohttp
 from opa_client import AsyncOpaClient
 
 from kblockd.domain.errors import Reason
-from kblockd.policy import entrypoints
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure, entrypoints
+from kblockd.policy.deciding.samples import SAMPLES
 from kblockd.policy.opa import replies
 from kblockd.policy.opa.access import Endpoint
-from kblockd.policy.samples import SAMPLES
 
 MAX_ANSWER: Final = 1 << 20
 _CONNECTIONS: Final = 128

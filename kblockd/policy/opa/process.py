@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 from kblockd.policy.faults import LoadFailed
 from kblockd.policy.opa.access import Endpoint
 from kblockd.policy.opa.client import Opa

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kblockd.domain.canonical import NotCanonical, parse
 from kblockd.domain.errors import Reason
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 
 RULE_ERRORS: Final = frozenset({"eval_builtin_error", "eval_type_error", "eval_conflict_error"})
 """OPA's codes of what a rule made of its input, as against a failure of OPA (a cancellation, a lack of memory)."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kblockd.paths import Unsafe, Writers, open_path
-from kblockd.policy.bundle import Bundle, Origin
+from kblockd.policy.bundles.bundle import Bundle, Origin
 
 MAX_BYTES: Final = 1 << 20
 MAX_NOTES: Final = 1000

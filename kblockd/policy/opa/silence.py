@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kblockd.policy import affixes
 from kblockd.policy.faults import Fault, LoadFailed
 from kblockd.policy.opa.bodies import bodies
 from kblockd.policy.opa.workshop import CAPABILITIES, Workshop, shown
-from kblockd.policy.text_paths import text_paths
+from kblockd.policy.rego import affixes
+from kblockd.policy.rego.text_paths import text_paths
 
 Type = Mapping[str, Any]
 _MOST_COMBINATIONS: Final = 8

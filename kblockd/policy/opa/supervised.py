@@ -18,10 +18,10 @@ from typing import Any, Final
 from kblockd.domain.clock import Clock
 from kblockd.domain.errors import Reason
 from kblockd.domain.ids import Ids
-from kblockd.policy.asking import CLOSED, Asker
-from kblockd.policy.bundle import Bundle, Reader, read
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.loading import LoadingEngine
+from kblockd.policy.activation.loading import LoadingEngine
+from kblockd.policy.bundles.bundle import Bundle, Reader, read
+from kblockd.policy.deciding import PolicyFailure
+from kblockd.policy.deciding.evaluator import CLOSED, Evaluator
 from kblockd.policy.opa.check import check
 from kblockd.policy.opa.process import OpaLimits, OpaProcess
 from kblockd.policy.opa.running import fresh, make_private
@@ -47,7 +47,7 @@ class SupervisedEngine(LoadingEngine):
         self, program: Path, run_dir: Path, limits: OpaLimits, clock: Clock, ids: Ids, reader: Reader = read
     ) -> None:
         super().__init__(
-            Asker(ENGINE, clock, ids),
+            Evaluator(ENGINE, clock, ids),
             lambda bundle: check(bundle, program, run_dir, limits),
             lambda bundle: OpaServer(bundle, program, run_dir, limits, clock),
             reader,

@@ -7,7 +7,7 @@ import io
 import json
 import tarfile
 
-from kblockd.policy.bundle import Bundle
+from kblockd.policy.bundles.bundle import Bundle
 
 
 def build(bundle: Bundle) -> bytes:

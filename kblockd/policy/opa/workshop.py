@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.faults import Fault, LoadFailed, PolicyRefused
-from kblockd.policy.loading import unloadable
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.faults import Fault, LoadFailed, PolicyRefused, unloadable
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.running import Running, fresh, make_private
 from kblockd.policy.opa.tarball import build

@@ -9,8 +9,8 @@ from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import KblockError
 from kblockd.domain.outcome import ApprovalView, CallOutcome, Finding, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
-from kblockd.policy.engine import Decision, PolicyStatus
-from kblockd.policy.explain import Explanation
+from kblockd.policy.deciding import Decision, PolicyStatus
+from kblockd.policy.deciding.explanation import Explanation
 from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 

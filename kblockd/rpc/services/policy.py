@@ -11,9 +11,9 @@ from kblockd.admission.offload import offload
 from kblockd.domain import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import InvalidArgument
-from kblockd.policy.engine import Decision
-from kblockd.policy.entrypoints import ENTRYPOINTS
-from kblockd.policy.floor import Ruling
+from kblockd.policy.deciding import Decision
+from kblockd.policy.deciding.entrypoints import ENTRYPOINTS
+from kblockd.policy.deciding.floor import Ruling
 from kblockd.rpc import answers
 from kblockd.rpc.identity import Caller
 from kblockd.rpc.services.facades import PoliciesApi

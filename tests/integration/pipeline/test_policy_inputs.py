@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from kblockd.authoring.recorded import Inputs, Question, Recorded, decisions
 from kblockd.client.answers import Completed, Held
 from kblockd.client.calls import Call
 from kblockd.client.errors import FailedPrecondition
 from kblockd.domain import rows
 from kblockd.domain.canonical import digest
 from kblockd.domain.envelope import TargetPin
-from kblockd.policy.recorded import Inputs, Question, Recorded, decisions
 from kblockd.store.database import open_view
 from tests.harness import approve, refund
 from tests.integration.pipeline import limits

@@ -11,7 +11,7 @@ from grpc import aio
 from kblockd._proto.kblock.v1 import policy_service_pb2 as pb
 from kblockd._proto.kblock.v1 import policy_service_pb2_grpc as pb_grpc
 from kblockd.domain.errors import Reason
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 from kblockd.rpc.services.policy import MAX_INPUT
 from tests.integration.rpc.test_surface import refused
 from tests.unit.rpc.fakes import Daemon, running

@@ -32,7 +32,7 @@ from kblockd._proto.kblock.v1 import (
 from kblockd.domain.errors import Aborted, Reason
 from kblockd.domain.outcome import Finding
 from kblockd.domain.principal import View
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 from kblockd.rpc.identity import LoopbackListener, UnixListener
 from kblockd.rpc.server import SERVICES, RpcServer
 from kblockd.rpc.sockets import UnsafeSocket

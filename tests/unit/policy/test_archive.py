@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.archive import MAX_TAR, unpack
-from kblockd.policy.bundle import read
+from kblockd.policy.bundles.archive import MAX_TAR, unpack
+from kblockd.policy.bundles.bundle import read
+from kblockd.policy.bundles.files import MAX_BYTES, MAX_FILES
+from kblockd.policy.bundles.signatures import Unsigned
 from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.files import MAX_BYTES, MAX_FILES
-from kblockd.policy.signatures import Unsigned
 from tests.contract.policy.bundles import contents, entry, packed, put, tarred, trusting
 
 REGO = b"package a\n"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy import bundle
+from kblockd.policy.bundles import bundle
+from kblockd.policy.bundles.files import MAX_BYTES
 from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.files import MAX_BYTES
 
 MODULE = "package a\n"
 

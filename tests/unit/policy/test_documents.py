@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from kblockd.policy import documents
+from kblockd.policy.bundles import documents
 from kblockd.policy.faults import Fault, PolicyRefused
 
 # As `opa sign` 1.22.3 wrote them.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.entrypoints import Effect, PolicyReason
-from kblockd.policy.floor import Floor, covered, met, of_input, of_record, raised, ruled
-from kblockd.policy.verdicts import on_record
+from kblockd.policy.deciding.entrypoints import Effect, PolicyReason
+from kblockd.policy.deciding.floor import Floor, covered, met, of_input, of_record, raised, ruled
+from kblockd.policy.deciding.verdicts import on_record
 
 WHY = (PolicyReason("LOW_RISK", "low risk"),)
 ENDS = "2030-01-01T00:00:00.000000Z"

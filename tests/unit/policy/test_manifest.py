@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.bundle import Bundle
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.bundles.manifest import Manifest
 from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.manifest import Manifest
 
 PLAIN = {"a.rego": "package kblock.a\n", "b.rego": "# two\n\npackage kblock.b.c\nx := 1\n"}
 

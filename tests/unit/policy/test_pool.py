@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy import pool as pools
-from kblockd.policy.child import Child
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.lane import Question
-from kblockd.policy.pool import EmbeddedLimits, Pool
+from kblockd.policy.deciding import PolicyFailure
+from kblockd.policy.embedded import pool as pools
+from kblockd.policy.embedded.child import Child
+from kblockd.policy.embedded.lane import Question
+from kblockd.policy.embedded.pool import EmbeddedLimits, Pool
 
 HANG_SECONDS = 60.0
 PROGRAM = """

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from kblockd.authoring.recorded import Inputs, NotReplayable, Why, decisions
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, digest, reparse, sha256_hex
 from kblockd.domain.contract import derive_intent, parse
 from kblockd.domain.records import Record, RecordType
-from kblockd.policy import inputs, verdicts
-from kblockd.policy.recorded import Inputs, NotReplayable, Why, decisions
+from kblockd.policy.deciding import inputs, verdicts
 from kblockd.store.protocol import Append, Key, Row
 from tests.harness import refund_contract
 from tests.unit.domain.histories import Records, hexdigest

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from kblockd.policy.bundle import Origin, read
+from kblockd.policy.bundles.bundle import Origin, read
+from kblockd.policy.bundles.signatures import UNVERIFIED, Trust, Unsigned, verify
 from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.signatures import UNVERIFIED, Trust, Unsigned, verify
 from tests.contract.policy.bundles import (
     SIGNATURES,
     KeyPair,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy.engine import PolicyStatus
+from kblockd.policy.activation.standing import NAME, Standing, StandingFile, read
+from kblockd.policy.deciding import PolicyStatus
 from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.standing import NAME, Standing, StandingFile, read
 from kblockd.store.lock import DirectoryLock, holder_token
 
 AT = "2026-11-29T10:00:00.000000Z"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.tar import BLOCK, Entry, NoTar, entries
+from kblockd.policy.bundles.tar import BLOCK, Entry, NoTar, entries
 from tests.contract.policy.bundles import entry
 
 END = bytes(2 * BLOCK)

@@ -21,9 +21,8 @@ from kblockd.domain.settings import Shares
 from kblockd.ledger.checkpoint import TreeHead
 from kblockd.ledger.ledger import Entry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
-from kblockd.policy.engine import Decision, PolicyFailure, PolicyStatus
-from kblockd.policy.explain import Explanation
-from kblockd.policy.fired import Rule
+from kblockd.policy.deciding import Decision, PolicyFailure, PolicyStatus
+from kblockd.policy.deciding.explanation import Explanation, Rule
 from kblockd.rpc.identity import UnixListener
 from kblockd.rpc.server import RpcServer
 from kblockd.telemetry.exporter import NullExport

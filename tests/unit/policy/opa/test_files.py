@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy.bundle import Bundle, Origin
+from kblockd.policy.bundles.bundle import Bundle, Origin
+from kblockd.policy.bundles.signatures import Signature
 from kblockd.policy.opa import revisions
 from kblockd.policy.opa.revisions import MAX_NOTES, RevisionsUnreadable
 from kblockd.policy.opa.tarball import build
-from kblockd.policy.signatures import Signature
 
 AT = "2026-11-29T10:00:00.000000Z"
 TEXTS = {
