@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -70,8 +71,7 @@ def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[Polic
     """The engine, which the caller closes, and a function that creates its watch. Starts nothing."""
     if isinstance(settings.opa, RemoteOpa):
         return _remote(settings, settings.opa, clock, ids)
-    opa = settings.opa
-    engine = _supervised(settings, opa, clock, ids) if opa else _embedded(settings, clock, ids)
+    engine = open_loading(settings, clock, ids)
 
     def new_watch(on_activated: OnActivated, on_in_force: OnActivated, on_refused: OnRefused) -> Watch:
         return BundleWatch(
@@ -85,6 +85,23 @@ def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[Polic
         )
 
     return engine, new_watch
+
+
+def open_loading(settings: PolicySettings, clock: Clock, ids: Ids) -> LoadingEngine:
+    """The embedded engine or a supervised OPA, which the caller closes; not for a remote one."""
+    if isinstance(settings.opa, SupervisedOpa):
+        return _supervised(settings, settings.opa, clock, ids)
+    return _embedded(settings, clock, ids)
+
+
+@contextmanager
+def own_settings(settings: PolicySettings) -> Iterator[PolicySettings]:
+    """For an engine beside the deciding one: a remote OPA is replaced by its binary, or without one by the embedded
+    engine. The folder for OPA's sockets lasts as long as the context."""
+    command = settings.opa.command if settings.opa else None
+    with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
+        opa = SupervisedOpa(command, Path(folder)) if command else None
+        yield replace(settings, opa=opa, require_tests=False)
 
 
 def read(settings: PolicySettings, path: Path | None = None) -> Bundle:
@@ -101,6 +118,12 @@ def draft(settings: PolicySettings, path: Path) -> Bundle:
     """An author's working copy, which never comes into force from here: it need not be signed, but a signature must be
     valid. Raises ``PolicyRefused``. Blocks."""
     return read(replace(settings, trust=replace(settings.trust, unsigned=Unsigned.ANYTHING)), path)
+
+
+def draft_of_archive(settings: PolicySettings, archive: bytes, clock: Clock) -> Bundle:
+    """As ``draft``, for a ``.tar.gz`` that somebody sent: its documents are read in a process. Blocks."""
+    trust = replace(settings.trust, unsigned=Unsigned.ANYTHING)
+    return bundles.from_archive(archive, trust, clock.now, KillableReader(settings.memory_mib))
 
 
 async def check(settings: PolicySettings, bundle: Bundle) -> Bundle:

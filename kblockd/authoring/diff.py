@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from kblockd.authoring.recorded import Inputs, NotReplayable, Question, Reader, Recorded, Why, decisions
+from kblockd.authoring.recorded import Inputs, NotReplayable, Reader, Recorded, RecordedQuestion, Why, decisions
 from kblockd.domain.errors import Reason
 from kblockd.policy.deciding import PolicyEngine, PolicyFailure, verdicts
 from kblockd.policy.deciding.verdicts import Verdict
@@ -82,7 +82,7 @@ async def diff(
         progress(batch[-1][0].index)
 
 
-def _questions(found: Iterator[Recorded], inputs: Inputs) -> Iterator[tuple[Recorded, Question | Why]]:
+def _questions(found: Iterator[Recorded], inputs: Inputs) -> Iterator[tuple[Recorded, RecordedQuestion | Why]]:
     for recorded in found:
         try:
             yield recorded, inputs.question(recorded)
@@ -91,7 +91,7 @@ def _questions(found: Iterator[Recorded], inputs: Inputs) -> Iterator[tuple[Reco
 
 
 async def _compared(
-    recorded: Recorded, question: Question | Why, old: PolicyEngine | None, new: PolicyEngine
+    recorded: Recorded, question: RecordedQuestion | Why, old: PolicyEngine | None, new: PolicyEngine
 ) -> Compared:
     if isinstance(question, Why):
         return Compared(recorded, why=question)
@@ -106,7 +106,7 @@ def _waited(compared: Compared) -> bool:
     return any(verdict.said.get("failure") in _BUSY for verdict in given)
 
 
-async def _asked(engine: PolicyEngine, recorded: Recorded, question: Question) -> Verdict:
+async def _asked(engine: PolicyEngine, recorded: Recorded, question: RecordedQuestion) -> Verdict:
     try:
         decision = await engine.evaluate(recorded.entrypoint, question.document)
     except PolicyFailure as failure:

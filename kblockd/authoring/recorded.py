@@ -92,7 +92,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RecordedQuestion:
     """The exact input of a decision; ``past_return`` bounds its answer (``entrypoints.bounded``)."""
 
     document: Mapping[str, Any]
@@ -153,7 +153,7 @@ class Inputs:
         self._contract = lru_cache(_SUBJECTS)(self._read_contract)
         self._subject = lru_cache(_SUBJECTS)(self._read_subject)
 
-    def question(self, recorded: Recorded) -> Question:
+    def question(self, recorded: Recorded) -> RecordedQuestion:
         """The input whose digest is on record; raises ``NotReplayable``."""
         if not recorded.input_payload:
             raise NotReplayable(Why.INPUT_NOT_KEPT)
@@ -169,14 +169,14 @@ class Inputs:
             raise NotReplayable(Why.INPUT_DIFFERS)
         return question
 
-    def _put_together(self, recorded: Recorded, stored: Mapping[str, Any]) -> Question:
+    def _put_together(self, recorded: Recorded, stored: Mapping[str, Any]) -> RecordedQuestion:
         if not recorded.execution:
             document = inputs.whole_again(stored)
             contract = document["contract"]
-            return Question(document, contract is not None and parse_stored(contract).requires_approval)
+            return RecordedQuestion(document, contract is not None and parse_stored(contract).requires_approval)
         subject = self._subject(recorded.execution)
         document = inputs.again(subject.about, stored, lambda digest: self._value(recorded, digest))
-        return Question(document, subject.past_return)
+        return RecordedQuestion(document, subject.past_return)
 
     def _read_subject(self, execution: str) -> _Subject:
         body = self._proposed(execution).body

@@ -23,7 +23,7 @@ from kblockd.config import PolicySettings
 from kblockd.domain.clock import rfc3339
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.bundles.files import SIGNATURES
-from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.policy.faults import BundleFault, PolicyRefused
 from kblockd.policy.opa.tarball import build
 
 
@@ -33,7 +33,7 @@ class _Checked:
 
     revision: str
     bundle: Bundle | None
-    faults: Sequence[Fault]
+    faults: Sequence[BundleFault]
     findings: Sequence[ReviewFinding]
 
     def passes(self, *, strict: bool) -> bool:
@@ -110,7 +110,7 @@ def _read(choice: Choice, settings: PolicySettings, *, draft: bool) -> Bundle:
 async def _check(settings: PolicySettings, bundle: Bundle) -> _Checked:
     """Also reviews a refused bundle, because a finding may explain the refusal."""
     passed: Bundle | None = None
-    faults: Sequence[Fault] = ()
+    faults: Sequence[BundleFault] = ()
     try:
         passed = await decision_point.check(settings, bundle)
     except PolicyRefused as refused:

@@ -72,14 +72,14 @@ class OpaObserver:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RuleHead:
     """A rule, and where its head ends: an ``else`` and its condition may begin at the same place."""
 
     rule: Rule
     end: tuple[int, int]
 
 
-def covered(heads: Iterable[Head], report: Mapping[str, Any]) -> Iterator[Rule]:
+def covered(heads: Iterable[RuleHead], report: Mapping[str, Any]) -> Iterator[Rule]:
     """Rules whose head was computed, by a coverage report of OPA; one without columns knows the lines only."""
     ranges = {
         (file.removeprefix("./"), *_place(each["start"]), *_place(each["end"]))
@@ -93,7 +93,7 @@ def covered(heads: Iterable[Head], report: Mapping[str, Any]) -> Iterator[Rule]:
             yield rule
 
 
-async def heads_of(shop: Workshop, files: Iterable[str]) -> list[Head]:
+async def heads_of(shop: Workshop, files: Iterable[str]) -> list[RuleHead]:
     """Every rule of these files of the bundle."""
     return [head for file in files for head in _heads(file, await shop.parsed(file))]
 
@@ -106,7 +106,7 @@ def _place(where: Mapping[str, Any]) -> tuple[int, int | None]:
     return where["row"], where.get("col")
 
 
-def _heads(file: str, tree: Mapping[str, Any]) -> Iterator[Head]:
+def _heads(file: str, tree: Mapping[str, Any]) -> Iterator[RuleHead]:
     package = [str(part["value"]) for part in tree["package"]["path"][1:]]
     for each in tree.get("rules") or ():
         name = ".".join([*package, *_constant(each["head"]["ref"])])
@@ -115,13 +115,13 @@ def _heads(file: str, tree: Mapping[str, Any]) -> Iterator[Head]:
             yield _head(file, each, name, "else")
 
 
-def _head(file: str, node: Mapping[str, Any], name: str, kind: Kind) -> Head:
+def _head(file: str, node: Mapping[str, Any], name: str, kind: Kind) -> RuleHead:
     """OPA's places count characters; of a default it covers the word alone."""
     where = node["location"] if kind == "default" else node["head"]["location"]
     line, column = int(where["row"]), int(where["col"])
     *before, last = base64.b64decode(where["text"]).decode(errors="replace").split("\n")
     end = (line + len(before), len(last) + (1 if before else column))
-    return Head(Rule(file, line, column, name, kind), end)
+    return RuleHead(Rule(file, line, column, name, kind), end)
 
 
 def _kind(node: Mapping[str, Any]) -> Kind:

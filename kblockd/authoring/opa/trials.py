@@ -13,10 +13,9 @@ from kblockd.authoring.opa.explanations import covered, heads_of
 from kblockd.authoring.trials import Lines, Trial, Trials
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.faults import LoadFailed, PolicyRefused
-from kblockd.policy.opa.check import compiled
+from kblockd.policy.opa.check import compiled, test_name, why_failed
 from kblockd.policy.opa.process import OpaLimits
-from kblockd.policy.opa.workshop import CAPABILITIES, Workshop, opened, shown
-from kblockd.policy.rego import advice
+from kblockd.policy.opa.workshop import Workshop, opened, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +40,9 @@ class OpaTester:
 
 
 async def _said(shop: Workshop, *arguments: str) -> Any:
-    timeout = f"--timeout={shop.limits.load_seconds:g}s"
-    code, output = await shop.opa("test", "--format=json", timeout, CAPABILITIES, *arguments, "--bundle", ".")
+    code, output = await shop.test(*arguments)
     try:
-        return json.loads(output.strip() or b"[]")
+        return json.loads(output)
     except ValueError:
         raise LoadFailed(f"opa test ended with {code}: {shown(output)}") from None
 
@@ -59,11 +57,9 @@ async def _report(shop: Workshop, passed: Sequence[Trial]) -> Mapping[str, Any]:
 
 
 def _test(row: Mapping[str, Any]) -> Trial:
-    where, error, why = row["location"], row.get("error"), ""
-    if row.get("fail") or error:
-        why = str(error.get("message") or error.get("code")) if isinstance(error, dict) else advice.FAILING
-    name = f"{str(row['package']).removeprefix('data.')}.{row['name']}"
-    return Trial(str(where["file"]).removeprefix("./"), int(where["row"]), int(where["col"]), name, why)
+    where = row["location"]
+    file, line, column = str(where["file"]).removeprefix("./"), int(where["row"]), int(where["col"])
+    return Trial(file, line, column, test_name(row), why_failed(row))
 
 
 def _lines(bundle: Bundle, report: Mapping[str, Any]) -> Iterator[Lines]:

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from kblockd.domain.clock import Clock, rfc3339
 from kblockd.policy.deciding import PolicyEngine
-from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.policy.faults import BundleFault, PolicyRefused
 from kblockd.store.lock import holder_token
 
 NAME: Final = "policy.json"
@@ -43,11 +43,11 @@ class Attempt:
     outcome: Outcome
     revision: str
     message: str = ""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[BundleFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PolicyStanding:
     """``revision`` is in force since ``since`` (RFC 3339), "" for none. ``begun`` and ``ended`` count the attempts that
     were asked for in this life of the daemon; an attempt reads the bundle after it has begun.
 
@@ -73,7 +73,7 @@ class Standing:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Standing:
+    def from_json(cls, row: Mapping[str, Any]) -> PolicyStanding:
         """Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what no daemon wrote."""
         attempts = {name: _attempt(row[name]) for name in ("attempt", "refused")}
         return cls(**{**row, **attempts})
@@ -82,14 +82,14 @@ class Standing:
 def _attempt(row: Mapping[str, Any] | None) -> Attempt | None:
     if row is None:
         return None
-    return Attempt(**{**row, "faults": tuple(Fault.from_json(fault) for fault in row["faults"])})
+    return Attempt(**{**row, "faults": tuple(BundleFault.from_json(fault) for fault in row["faults"])})
 
 
-def read(data_dir: Path) -> Standing | None:
+def read(data_dir: Path) -> PolicyStanding | None:
     """None where no daemon has written one that can be read. Blocks."""
     try:
         with (data_dir / NAME).open("rb") as file:
-            return Standing.from_json(json.loads(file.read(MAX_BYTES)))
+            return PolicyStanding.from_json(json.loads(file.read(MAX_BYTES)))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -101,8 +101,8 @@ class StandingFile:
     data_dir: Path
     engine: PolicyEngine
     clock: Clock
-    _standing: Standing = field(init=False)
-    _before: Standing | None = field(init=False)
+    _standing: PolicyStanding = field(init=False)
+    _before: PolicyStanding | None = field(init=False)
     _asking: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _writing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
@@ -110,7 +110,7 @@ class StandingFile:
         self._before = read(self.data_dir)
         refused = self._before.refused if self._before else None
         token = holder_token(self.data_dir)
-        self._standing = Standing(os.getpid(), self.engine.status().engine, refused=refused, life=token)
+        self._standing = PolicyStanding(os.getpid(), self.engine.status().engine, refused=refused, life=token)
 
     async def reload(self, attempt: Callable[[], Awaitable[bool]], by: By) -> bool:
         """One attempt that was asked for; raises what it raises."""

@@ -17,7 +17,7 @@ from kblockd.policy.bundles import documents, files, signatures
 from kblockd.policy.bundles.archive import unpack
 from kblockd.policy.bundles.documents import Documents, Parse
 from kblockd.policy.bundles.manifest import Manifest
-from kblockd.policy.bundles.signatures import UNVERIFIED, Signature, Trust
+from kblockd.policy.bundles.signatures import UNVERIFIED, BundleSignature, Trust
 from kblockd.policy.faults import refusal
 
 Now = Callable[[], dt.datetime]
@@ -59,7 +59,9 @@ class Bundle:
     token: str = ""
 
     @classmethod
-    def of(cls, texts: Mapping[str, str], signature: Signature | None = None, found: Documents | None = None) -> Bundle:
+    def of(
+        cls, texts: Mapping[str, str], signature: BundleSignature | None = None, found: Documents | None = None
+    ) -> Bundle:
         """From texts by path; raises ``PolicyRefused`` for documents or a manifest that cannot be taken. ``found`` are
         the documents among them, where they were read before."""
         found = found or documents.parsed({path: text.encode() for path, text in texts.items()})
@@ -89,7 +91,7 @@ def read(
     parse: Parse = documents.parsed,
     writers: Writers | None = None,
 ) -> Bundle:
-    """The only way in: a folder of Rego, or an OPA bundle in one ``.tar.gz``, verified as ``trust`` says. Blocks.
+    """A folder of Rego, or an OPA bundle in one ``.tar.gz``, verified as ``trust`` says. Blocks.
 
     ``now`` is what the dates of a signature are compared with; without it a signature that has some is refused.
     ``parse`` reads the documents, before the signature is believed. ``writers``: who alone may write it, and all that
@@ -97,15 +99,26 @@ def read(
     """
     folder = path.is_dir()
     found = files.from_folder(path, writers) if folder else unpack(files.regular(path, str(path), writers), path.name)
+    return _verified(found, trust, now, parse, str(path), folder=folder)
+
+
+def from_archive(packed: bytes, trust: Trust, now: Now, parse: Parse) -> Bundle:
+    """As ``read``, for the bytes of a ``.tar.gz`` that somebody sent; it comes into force nowhere. Blocks."""
+    return _verified(unpack(packed, "bundle"), trust, now, parse, "bundle", folder=False)
+
+
+def _verified(
+    found: Mapping[str, bytes], trust: Trust, now: Now | None, parse: Parse, name: str, *, folder: bool
+) -> Bundle:
     signed = parse(found) if documents.is_signed(found) else None
     signature = signatures.verify(found, trust, now() if now else None, folder=folder, found=signed)
-    for name in found:
-        if files.acts_elsewhere(name):
-            raise refusal(name, "OPA would act on it, and kblockd does not", "leave it out: Rego and data only")
-    texts = {name: _text(name, data) for name, data in found.items() if files.is_read(name)}
-    if not any(name.endswith(".rego") for name in texts):
-        raise refusal(str(path), "no .rego file", "point policy.bundle at a folder of policies, or an OPA bundle")
-    return Bundle.of(texts, signature, signed or parse({name: found[name] for name in texts}))
+    for file in found:
+        if files.acts_elsewhere(file):
+            raise refusal(file, "OPA would act on it, and kblockd does not", "leave it out: Rego and data only")
+    texts = {file: _text(file, data) for file, data in found.items() if files.is_read(file)}
+    if not any(file.endswith(".rego") for file in texts):
+        raise refusal(name, "no .rego file", "point policy.bundle at a folder of policies, or an OPA bundle")
+    return Bundle.of(texts, signature, signed or parse({file: found[file] for file in texts}))
 
 
 def _text(name: str, content: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kblockd.policy.bundles.files import MANIFEST
-from kblockd.policy.faults import Fault, PolicyRefused, refusal
+from kblockd.policy.faults import BundleFault, PolicyRefused, refusal
 
 Segments = tuple[str, ...]
 
@@ -52,7 +52,7 @@ class Manifest:
             file = _File.model_validate(document)
         except ValidationError as error:
             rows = ((".".join(map(str, row["loc"])), row["msg"]) for row in error.errors())
-            faults = [Fault(MANIFEST, 0, 0, f"{key}: {why}", "take it out, or correct it") for key, why in rows]
+            faults = [BundleFault(MANIFEST, 0, 0, f"{key}: {why}", "take it out, or correct it") for key, why in rows]
             raise PolicyRefused(faults) from None
         if {file.rego_version, *file.file_rego_versions.values()} != {1}:
             raise refusal(MANIFEST, "asks for another Rego than version 1", "write the policies for version 1")
@@ -70,15 +70,15 @@ class Manifest:
         if faults:
             raise PolicyRefused(faults)
 
-    def _packages(self, modules: Mapping[str, str]) -> Iterator[Fault]:
+    def _packages(self, modules: Mapping[str, str]) -> Iterator[BundleFault]:
         for name, text in modules.items():
             package = _package(text)
             if package is None:
-                yield Fault(name, 0, 0, "its package cannot be told", "begin the file with `package a.b.c`")
+                yield BundleFault(name, 0, 0, "its package cannot be told", "begin the file with `package a.b.c`")
             elif not self._within(package):
                 yield self._outside(name, f"package {'.'.join(package)}")
 
-    def _documents(self, value: Any, path: Segments) -> Iterator[Fault]:
+    def _documents(self, value: Any, path: Segments) -> Iterator[BundleFault]:
         if self._within(path):
             return
         if isinstance(value, dict) and any(_holds(path, root) for root in self.roots):
@@ -90,9 +90,9 @@ class Manifest:
     def _within(self, path: Segments) -> bool:
         return any(_holds(root, path) for root in self.roots)
 
-    def _outside(self, file: str, what: str) -> Fault:
+    def _outside(self, file: str, what: str) -> BundleFault:
         shown = ", ".join("/".join(root) or '""' for root in self.roots)
-        return Fault(
+        return BundleFault(
             file, 0, 0, f"{what} is outside the roots of the manifest ({shown})"[:500], "correct one of the two"
         )
 

@@ -18,7 +18,7 @@ from kblockd.policy.bundles import documents
 from kblockd.policy.bundles.documents import Documents
 from kblockd.policy.bundles.files import SIGNATURES
 from kblockd.policy.bundles.jws import BadToken, Token, VerificationKey
-from kblockd.policy.faults import Fault, PolicyRefused, refusal
+from kblockd.policy.faults import BundleFault, PolicyRefused, refusal
 
 DIGEST: Final = "SHA-256"
 _BUILD_AGAIN: Final = "build and sign the bundle again, with `opa build --signing-key`"
@@ -49,7 +49,7 @@ UNVERIFIED: Final = Trust({}, "", Unsigned.FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class BundleSignature:
     """The configured key that verified, the scope, and the token, for whoever verifies it once more."""
 
     key: str
@@ -64,7 +64,7 @@ def verify(
     *,
     folder: bool,
     found: Documents | None = None,
-) -> Signature | None:
+) -> BundleSignature | None:
     """Of the files of a bundle, ``.signatures.json`` among them; None for an unsigned one that is allowed. ``found``
     are their documents, where they were read before.
 
@@ -86,7 +86,7 @@ def verify(
     _check_dates(token.claims, key, now)
     present = {name: found.digests.get(name) or _sha256(files[name]) for name in files if name != SIGNATURES}
     _check_files(present, _listed(token.claims, key), key)
-    return Signature(key.id, trust.scope, text)
+    return BundleSignature(key.id, trust.scope, text)
 
 
 def _token(document: Mapping[str, Any]) -> str:
@@ -175,5 +175,5 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _faults(names: Iterable[str], message: str) -> list[Fault]:
-    return [Fault(name[:200], 0, 0, message, _BUILD_AGAIN) for name in sorted(names)]
+def _faults(names: Iterable[str], message: str) -> list[BundleFault]:
+    return [BundleFault(name[:200], 0, 0, message, _BUILD_AGAIN) for name in sorted(names)]

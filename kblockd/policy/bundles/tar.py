@@ -27,7 +27,7 @@ class NoTar(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TarEntry:
     """``data`` is None for a folder, and for what is neither file nor folder (then ``plain`` is False)."""
 
     name: str
@@ -35,7 +35,7 @@ class Entry:
     plain: bool
 
 
-def entries(content: bytes) -> Iterator[Entry]:
+def entries(content: bytes) -> Iterator[TarEntry]:
     """In order; raises ``NoTar``. Each byte is looked at a bounded number of times."""
     at, long_name = 0, None
     while True:
@@ -102,7 +102,7 @@ def _pax_path(records: bytes) -> bytes | None:
     return path
 
 
-def _entry(name: bytes, kind: bytes, data: bytes) -> Entry:
+def _entry(name: bytes, kind: bytes, data: bytes) -> TarEntry:
     try:
         text = name.decode()
     except UnicodeDecodeError:
@@ -110,5 +110,5 @@ def _entry(name: bytes, kind: bytes, data: bytes) -> Entry:
     if kind == _FOLDER:
         if data:
             raise NoTar("a folder with a content")
-        return Entry(text, None, True)
-    return Entry(text, data if kind in _PLAIN else None, kind in _PLAIN)
+        return TarEntry(text, None, True)
+    return TarEntry(text, data if kind in _PLAIN else None, kind in _PLAIN)

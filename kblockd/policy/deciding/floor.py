@@ -118,10 +118,16 @@ def covered(demand: Effect, count: int, sets: Iterable[Collection[str]]) -> bool
 def of_input(result: Mapping[str, Any], document: Mapping[str, Any], floors: Floors) -> Ruling:
     """What the daemon would make of a checked decision over an input that somebody wrote: what the input does not say,
     counts as absent."""
+    tier, past_return = bounds(document)
+    return ruled(decision(result), tier, floors, past_return=past_return)
+
+
+def bounds(document: Mapping[str, Any]) -> tuple[str, bool]:
+    """The risk tier of an input, and whether its action passes a point of no return; absent parts count as "" and
+    False."""
     action, contract = _object(document.get("action")), _object(document.get("contract"))
     irreversible = _object(contract.get("recovery")).get("irreversible_step") is True
-    past_return = contract.get("point_of_no_return") is True or irreversible
-    return ruled(decision(result), str(action.get("risk_tier", "")), floors, past_return=past_return)
+    return str(action.get("risk_tier", "")), contract.get("point_of_no_return") is True or irreversible
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from kblockd.policy.builtins.replacements import DecisionTime
 from kblockd.policy.deciding import PolicyFailure, entrypoints
 from kblockd.policy.deciding.samples import SAMPLES
 from kblockd.policy.embedded.modules import Modules, evaluate, fault_of, load
-from kblockd.policy.faults import Fault
+from kblockd.policy.faults import BundleFault
 from kblockd.policy.rego import advice
 from kblockd.policy.rego.linter import lint, rule_names, server_faults
 from kblockd.policy.rego.syntax import Module, Node
@@ -21,7 +21,7 @@ def query_of(entrypoint: str) -> str:
     return "data." + entrypoint.replace("/", ".")
 
 
-def check(modules: Modules, time: DecisionTime, *, server: bool = False) -> tuple[list[Fault], int]:
+def check(modules: Modules, time: DecisionTime, *, server: bool = False) -> tuple[list[BundleFault], int]:
     """All faults of the first step that finds any, and the number of tests that ran.
 
     ``server``: what only an OPA server would answer differently is refused as well.
@@ -32,7 +32,7 @@ def check(modules: Modules, time: DecisionTime, *, server: bool = False) -> tupl
     return _tests(modules, time)
 
 
-def unloadable(modules: Modules, time: DecisionTime, *, server: bool = False) -> list[Fault]:
+def unloadable(modules: Modules, time: DecisionTime, *, server: bool = False) -> list[BundleFault]:
     """Why the bundle may not even be asked: what does not compile, or else what the linter finds."""
     return _compile(modules, time) or _lint(modules, time, server=server)
 
@@ -43,7 +43,7 @@ def warm(engine: Any, time: DecisionTime) -> None:
         evaluate(engine, time, query_of(entrypoint), SAMPLES[0])
 
 
-def _compile(modules: Modules, time: DecisionTime) -> list[Fault]:
+def _compile(modules: Modules, time: DecisionTime) -> list[BundleFault]:
     """Each file alone, so that one broken file does not hide another; then all together."""
     faults = []
     for path, text in modules.texts.items():
@@ -67,12 +67,12 @@ def _tree(modules: Modules, time: DecisionTime) -> list[dict[str, Any]]:
     return tree
 
 
-def _lint(modules: Modules, time: DecisionTime, *, server: bool) -> list[Fault]:
+def _lint(modules: Modules, time: DecisionTime, *, server: bool) -> list[BundleFault]:
     tree = _tree(modules, time)
     return [*lint(tree, modules.data), *(server_faults(tree, modules.data) if server else ())]
 
 
-def _probe(modules: Modules, time: DecisionTime) -> list[Fault]:
+def _probe(modules: Modules, time: DecisionTime) -> list[BundleFault]:
     deciding = modules.without_tests()
     heads = _heads(_tree(deciding, time))
     engine = load(deciding, time)
@@ -92,12 +92,12 @@ def _heads(tree: list[dict[str, Any]]) -> dict[str, tuple[Module, Node]]:
     return heads
 
 
-def _missing(entrypoint: str) -> Fault:
+def _missing(entrypoint: str) -> BundleFault:
     package = ".".join(entrypoint.split("/")[:-1])
-    return Fault(".", 0, 0, f"package {package} has no rule `result`", f"add a file with package {package}")
+    return BundleFault(".", 0, 0, f"package {package} has no rule `result`", f"add a file with package {package}")
 
 
-def _sample(engine: Any, time: DecisionTime, entrypoint: str, module: Module, node: Node) -> list[Fault]:
+def _sample(engine: Any, time: DecisionTime, entrypoint: str, module: Module, node: Node) -> list[BundleFault]:
     for sample in SAMPLES:
         answer = evaluate(engine, time, query_of(entrypoint), sample, quoting=True)
         if "error" in answer:
@@ -112,17 +112,21 @@ def _sample(engine: Any, time: DecisionTime, entrypoint: str, module: Module, no
     return []
 
 
-def _tests(modules: Modules, time: DecisionTime) -> tuple[list[Fault], int]:
+def _tests(modules: Modules, time: DecisionTime) -> tuple[list[BundleFault], int]:
     """By name from the tree: a failing test is absent from the package's value, not false in it."""
     engine = load(modules, time)
-    faults: list[Fault] = []
+    faults: list[BundleFault] = []
     count = 0
     for name, (module, node) in _heads(_tree(modules, time)).items():
         if not name.removeprefix(".".join(module.package) + ".").startswith("test_"):
             continue
         count += 1
-        answer = evaluate(engine, time, name, b"{}", quoting=True)
-        if answer.get("value") is not True:
-            why = answer.get("error", advice.FAILING)
+        if why := why_failed(engine, time, name):
             faults.append(module.fault(node, f"{name.removeprefix('data.')} fails: {why}", advice.RULE_OR_TEST))
     return faults, count
+
+
+def why_failed(engine: Any, time: DecisionTime, query: str) -> str:
+    """Evaluates a test; empty if it passes."""
+    answer = evaluate(engine, time, query, b"{}", quoting=True)
+    return "" if answer.get("value") is True else str(answer.get("error", advice.FAILING))

@@ -17,7 +17,7 @@ from kblockd.policy.bundles import documents
 from kblockd.policy.bundles.documents import Documents
 from kblockd.policy.embedded import frames
 from kblockd.policy.embedded.child import start
-from kblockd.policy.faults import Fault, PolicyRefused, refusal
+from kblockd.policy.faults import BundleFault, PolicyRefused, refusal
 
 INLINE_BYTES: Final = 4 << 10
 """Of all documents together; what is no longer takes no time worth a process, in YAML either."""
@@ -63,13 +63,13 @@ class KillableReader:
         except TimeoutError:
             return refusal("data", f"reading the documents took longer than {self.seconds:g} s", _STEP)
         except OSError as error:
-            fault = Fault("data", 0, 0, f"no process for reading the documents ({error.strerror})", "try again")
+            fault = BundleFault("data", 0, 0, f"no process for reading the documents ({error.strerror})", "try again")
             raise PolicyRefused([fault], passing=True) from None
         if reply is None or "error" in reply:
             return refusal("data", f"reading the documents ended the process of {self.memory_mib} MiB", _STEP)
         self._looks = 0
         if "faults" in reply:
-            return PolicyRefused([Fault.from_json(row) for row in reply["faults"]])
+            return PolicyRefused([BundleFault.from_json(row) for row in reply["faults"]])
         return Documents(**reply)
 
 

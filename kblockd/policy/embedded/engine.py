@@ -12,10 +12,10 @@ from kblockd.policy.bundles.bundle import Bundle, Reader, read
 from kblockd.policy.deciding.evaluator import Evaluator
 from kblockd.policy.embedded import throwaway
 from kblockd.policy.embedded.pool import EmbeddedLimits, Pool
-from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.policy.faults import BundleFault, PolicyRefused
 
 ENGINE: Final = "embedded"
-UNTESTED: Final = Fault(
+UNTESTED: Final = BundleFault(
     ".",
     0,
     0,

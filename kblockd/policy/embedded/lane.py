@@ -22,7 +22,7 @@ _QUICK: Final = 1 / (4 * DEPTH)  # of the time for one question: as many of them
 
 
 @value_type(frozen=True, slots=True, eq=False)
-class Question:
+class Query:
     """What is asked, and who waits for the reply."""
 
     query: str
@@ -40,7 +40,7 @@ class Question:
             self.answer.set_exception(PolicyFailure(reason, message))
 
 
-Lost = Callable[["Lane", Child, Iterable[Question]], None]
+Lost = Callable[["Lane", Child, Iterable[Query]], None]
 
 
 class Lane:
@@ -52,7 +52,7 @@ class Lane:
         self._seconds = seconds
         self._on_free = on_free
         self._on_lost = on_lost
-        self._given: deque[Question] = deque()
+        self._given: deque[Query] = deque()
         self._loop = asyncio.get_running_loop()
         self._depth = 1
         self._since = 0.0  # when the child came to the first of them, in the loop's time
@@ -64,7 +64,7 @@ class Lane:
         """How many more questions it takes now."""
         return max(0, self._depth - len(self._given)) if self.child is not None else 0
 
-    def give(self, question: Question) -> None:
+    def give(self, question: Query) -> None:
         """Only while there is room."""
         child = self.child
         if child is None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import regorus
 
 from kblockd.policy.builtins.replacements import DecisionTime, install
-from kblockd.policy.faults import Fault
+from kblockd.policy.faults import BundleFault
 from kblockd.policy.rego import advice
 
 _PLACE: Final = re.compile(r"^--> (?P<file>.+):(?P<line>\d+):(?P<column>\d+)$", re.MULTILINE)
@@ -102,7 +102,7 @@ def bare_error(error: BaseException) -> str:
     return f"{fault.file}:{fault.line}:{fault.column}: {what}" if fault.line else what
 
 
-def fault_of(error: BaseException, file: str, otherwise: str = advice.RULE) -> Fault:
+def fault_of(error: BaseException, file: str, otherwise: str = advice.RULE) -> BundleFault:
     """The fault that an engine's error text names; ``otherwise`` is the next step where no better one is known."""
     text = str(error).split("\n\nStack backtrace", 1)[0]
     _, marker, tail = text.partition("error: ")
@@ -110,5 +110,5 @@ def fault_of(error: BaseException, file: str, otherwise: str = advice.RULE) -> F
     place = _PLACE.search(text)
     step = advice.next_step(message, otherwise)
     if place is None or place["file"] == _QUERY_FILE:
-        return Fault(file, 0, 0, message, step)
-    return Fault(place["file"], int(place["line"]), int(place["column"]), message, step)
+        return BundleFault(file, 0, 0, message, step)
+    return BundleFault(place["file"], int(place["line"]), int(place["column"]), message, step)

@@ -17,7 +17,7 @@ from kblockd.domain.errors import Reason
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding import PolicyFailure
 from kblockd.policy.embedded.child import Child, ChildFailed
-from kblockd.policy.embedded.lane import Lane, Question
+from kblockd.policy.embedded.lane import Lane, Query
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 2.0
@@ -43,8 +43,8 @@ class Pool:
         self.bundle = bundle
         self._limits = limits
         self._body = bundle.to_json()
-        self._open: set[Question] = set()
-        self._queue: deque[Question] = deque()
+        self._open: set[Query] = set()
+        self._queue: deque[Query] = deque()
         self._lanes: list[Lane] = []
         self._spare: asyncio.Task[Child] | None = None
         self._replacing: set[asyncio.Task[None]] = set()
@@ -64,7 +64,7 @@ class Pool:
     async def ask(self, entrypoint: str, document: bytes) -> dict[str, Any]:
         """The child's reply; raises ``PolicyFailure`` (POLICY_TIMEOUT or POLICY_DOWN) within the deadline."""
         loop = asyncio.get_running_loop()
-        question = Question("data." + entrypoint.replace("/", "."), document, loop.create_future())
+        question = Query("data." + entrypoint.replace("/", "."), document, loop.create_future())
         if self._closed:
             raise PolicyFailure(Reason.POLICY_DOWN, _CLOSED)
         timer = loop.call_later(self._limits.evaluate_seconds, self._expire, question)
@@ -112,7 +112,7 @@ class Pool:
                 return
             lane.give(self._queue.popleft())
 
-    def _expire(self, question: Question) -> None:
+    def _expire(self, question: Query) -> None:
         """Unless its reply has come: what a child has written in time is read first, however late this is called."""
         for lane in self._lanes:
             if lane.child is not None:
@@ -123,7 +123,7 @@ class Pool:
             seconds = self._limits.evaluate_seconds
             question.fail(Reason.POLICY_TIMEOUT, f"no answer within {seconds:g} s, queue included")
 
-    def _lost(self, lane: Lane, child: Child, left: Iterable[Question]) -> None:
+    def _lost(self, lane: Lane, child: Child, left: Iterable[Query]) -> None:
         """What the child had not come to goes to another one: a question changes nothing, so it can be asked again."""
         self._queue.extendleft(reversed(list(left)))
         if not self._closed:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.embedded.child import Child, ChildFailed
 from kblockd.policy.embedded.pool import EmbeddedLimits
-from kblockd.policy.faults import Fault, PolicyRefused, unloadable
+from kblockd.policy.faults import BundleFault, PolicyRefused, unloadable
 
 T = TypeVar("T")
 Read = Callable[[Mapping[str, Any]], T]
@@ -38,7 +38,7 @@ async def ask(
     try:
         async with asyncio.timeout(limits.load_seconds):
             reply = await child.request(header, bundle.to_json())
-        faults = [Fault.from_json(row) for row in reply.get("faults", ())]
+        faults = [BundleFault.from_json(row) for row in reply.get("faults", ())]
         found = None if faults else read(reply)
     except TimeoutError:
         raise _refused(bundle, f"{doing} took longer than {limits.load_seconds:g} s") from None

@@ -17,7 +17,7 @@ from kblockd.domain.errors import Reason
 from kblockd.paths import Writers
 from kblockd.policy.activation.polling import OnRefused, Refusals, poll
 from kblockd.policy.deciding import PolicyFailure
-from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.policy.faults import BundleFault, PolicyRefused
 from kblockd.policy.opa import replies, revisions
 from kblockd.policy.opa.access import AccessRefused
 from kblockd.policy.opa.remote import RemoteEngine
@@ -111,10 +111,10 @@ class RemoteWatch:
         except RevisionsUnreadable as error:
             self._engine.withdraw("")
             message, _, step = str(error).removeprefix(f"{self._file}: ").partition("; ")
-            raise PolicyRefused([Fault(str(self._file), 0, 0, message, step)]) from None
+            raise PolicyRefused([BundleFault(str(self._file), 0, 0, message, step)]) from None
 
 
 def _refusal(revision: str, message: str, file: Path) -> PolicyRefused:
     """The record names a revision only when it is one of ours: OPA could say anything."""
     named = revision if revisions.is_revision(revision) else ""
-    return PolicyRefused([Fault(str(file), 0, 0, message, _RUN_CHECK)], revision=named)
+    return PolicyRefused([BundleFault(str(file), 0, 0, message, _RUN_CHECK)], revision=named)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kblockd.policy.faults import Fault, LoadFailed
+from kblockd.policy.faults import BundleFault, LoadFailed
 from kblockd.policy.opa.bodies import bodies
 from kblockd.policy.opa.workshop import CAPABILITIES, Workshop, shown
 from kblockd.policy.rego import affixes
@@ -33,10 +33,10 @@ class _Question:
     operands: tuple[str, ...]
 
 
-async def unguarded(shop: Workshop) -> list[Fault]:
+async def unguarded(shop: Workshop) -> list[BundleFault]:
     """Calls of silent builtins over what may have another type; raises ``LoadFailed`` when OPA cannot be asked."""
     silent = affixes.SILENT.keys() | await silent_builtins(shop)
-    found: list[Fault] = []
+    found: list[BundleFault] = []
     for file, text in shop.bundle.deciding().items():
         if any(_may_call(text, name) for name in silent):
             rows = bodies(file, await shop.parsed(file))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kblockd.policy.bundles.bundle import Bundle
-from kblockd.policy.faults import Fault, LoadFailed, PolicyRefused, unloadable
+from kblockd.policy.faults import BundleFault, LoadFailed, PolicyRefused, unloadable
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.running import Running, fresh, make_private
 from kblockd.policy.opa.tarball import build
@@ -51,6 +51,12 @@ class Workshop:
         finally:
             await running.kill()
 
+    async def test(self, *arguments: str) -> tuple[int, bytes]:
+        """``opa test`` as JSON, as ``opa``; without a test it says nothing, which becomes an empty list."""
+        timeout = f"--timeout={self.limits.load_seconds:g}s"
+        code, output = await self.opa("test", "--format=json", timeout, CAPABILITIES, *arguments, "--bundle", ".")
+        return code, output.strip() or b"[]"
+
     async def parsed(self, file: str) -> dict[str, Any]:
         """The syntax tree of a file of the bundle, with places; raises ``LoadFailed``."""
         code, output = await self.opa("parse", "--format=json", "--json-include=locations", f"./{file}")
@@ -80,7 +86,7 @@ async def opened(
         fault = unloadable(f"{doing} took longer than {limits.load_seconds:g} s")
         raise PolicyRefused([fault], revision=bundle.revision) from None
     except (LoadFailed, OSError) as error:
-        fault = Fault(".", 0, 0, f"OPA failed at {doing}: {error}", _WORKING)
+        fault = BundleFault(".", 0, 0, f"OPA failed at {doing}: {error}", _WORKING)
         raise PolicyRefused([fault], revision=bundle.revision, passing=True) from error
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

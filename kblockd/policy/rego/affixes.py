@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kblockd.policy.faults import Fault
+from kblockd.policy.faults import BundleFault
 
 SILENT: Final[Mapping[str, int]] = {
     "endswith": 0,
@@ -74,7 +74,7 @@ class _Known:
     texts: set[tuple[Part, ...]] = field(default_factory=set)
 
 
-def faults(bodies: Iterable[Body], is_text: IsText, silent: Iterable[str] = SILENT) -> Iterator[Fault]:
+def faults(bodies: Iterable[Body], is_text: IsText, silent: Iterable[str] = SILENT) -> Iterator[BundleFault]:
     """One for each operand that may be no string."""
     names = frozenset(silent)
     for body in bodies:
@@ -124,10 +124,10 @@ def _judged(statement: Statement, operands: tuple[Operand, ...]) -> tuple[Operan
     return operands if at is None else operands[at : at + 1]
 
 
-def _fault(body: Body, at: Statement) -> Fault:
+def _fault(body: Body, at: Statement) -> BundleFault:
     what = f"{at.call} over a value that may be no string: OPA answers undefined there, not an error"
     step = "write is_string(...) of that operand on a line before it, in the same body"
-    return Fault(body.file, at.line, at.column, what, step)
+    return BundleFault(body.file, at.line, at.column, what, step)
 
 
 def _resolved(operand: Operand, bound: Mapping[str, Operand]) -> Operand:

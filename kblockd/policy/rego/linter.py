@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kblockd.policy.builtins import allowed
-from kblockd.policy.faults import Fault
+from kblockd.policy.faults import BundleFault
 from kblockd.policy.rego import advice, affixes, bodies
 from kblockd.policy.rego.negation import Negations
 from kblockd.policy.rego.syntax import Module, Node, alias, reference, span, walk
@@ -26,7 +26,7 @@ _EXACT: Final = 1 << 53
 Functions = Mapping[str, int]
 
 
-def lint(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Fault]:
+def lint(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[BundleFault]:
     """All faults of a bundle, by file and place; ``tree`` is the engine's ``get_ast_as_json()``."""
     modules = [Module.from_ast(row) for row in tree]
     functions = _functions(modules)
@@ -43,10 +43,12 @@ def lint(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Fau
     return sorted(set(faults), key=lambda fault: (fault.file, fault.line, fault.column, fault.message))
 
 
-def server_faults(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Fault]:
+def server_faults(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[BundleFault]:
     """What an OPA server would answer from something else than the input, and data that are the server's own."""
     own = (
-        [Fault("data", 0, 0, "data.system is OPA's own", "give the document another name")] if "system" in data else []
+        [BundleFault("data", 0, 0, "data.system is OPA's own", "give the document another name")]
+        if "system" in data
+        else []
     )
     return own + [
         module.fault(node, f"{name} may not be called", allowed.REFUSED_ON_SERVER[name])
@@ -77,7 +79,7 @@ def _functions(modules: Sequence[Module]) -> Functions:
     }
 
 
-def _defaults(modules: Sequence[Module]) -> Iterator[Fault]:
+def _defaults(modules: Sequence[Module]) -> Iterator[BundleFault]:
     rows = [
         (".".join((*module.package, *(reference(rule["Default"]["refr"]) or ()))), module, rule["Default"])
         for module in modules
@@ -90,13 +92,13 @@ def _defaults(modules: Sequence[Module]) -> Iterator[Fault]:
             yield module.fault(node, f"{name} has {count[name]} defaults", "keep one of them")
 
 
-def _data(modules: Sequence[Module], data: Mapping[str, Any]) -> Iterator[Fault]:
+def _data(modules: Sequence[Module], data: Mapping[str, Any]) -> Iterator[BundleFault]:
     """A base document under a package could stand in for a rule that is undefined."""
     for name in sorted({module.package[1] for module in modules if len(module.package) > 1} & set(data)):
-        yield Fault("data", 0, 0, f"data.{name} is also a package", "give the document another name")
+        yield BundleFault("data", 0, 0, f"data.{name} is also a package", "give the document another name")
 
 
-def _imports(module: Module) -> Iterator[Fault]:
+def _imports(module: Module) -> Iterator[BundleFault]:
     defined = {path[0] for path, _ in rule_names(module) if path}
     seen: set[str] = set()
     for node in module.imports:
@@ -117,7 +119,7 @@ def _imports(module: Module) -> Iterator[Fault]:
         seen.add(name)
 
 
-def _rules(module: Module, functions: Functions) -> Iterator[Fault]:
+def _rules(module: Module, functions: Functions) -> Iterator[BundleFault]:
     for path, head in rule_names(module):
         if path[:1] == ("internal",):  # with an `in` beside it OPA looks there for a function of its own
             yield module.fault(head, "internal is a name of OPA's own", "give the rule another name")
@@ -125,7 +127,7 @@ def _rules(module: Module, functions: Functions) -> Iterator[Fault]:
             yield module.fault(head, f"{'.'.join(path)} is the name of a builtin", "give the function another name")
 
 
-def _call(module: Module, node: Node, functions: Functions) -> Iterator[Fault]:
+def _call(module: Module, node: Node, functions: Functions) -> Iterator[BundleFault]:
     path = reference(node["fcn"])
     if path is None:
         yield module.fault(node, "the name of a function must be constant", "write the name out")
@@ -151,14 +153,14 @@ def _call(module: Module, node: Node, functions: Functions) -> Iterator[Fault]:
         yield from _format(module, node)
 
 
-def _format(module: Module, node: Node) -> Iterator[Fault]:
+def _format(module: Module, node: Node) -> Iterator[BundleFault]:
     literal = node["params"][0].get("String") or node["params"][0].get("RawString")
     for verb in _VERB.findall(literal["value"] if literal else ""):
         if verb not in ("s", "d", "v", "%"):
             yield module.fault(node, f"sprintf %{verb} is not the same in both engines", "use %s, %d or %v")
 
 
-def _number(module: Module, node: Node, _: Functions) -> Iterator[Fault]:
+def _number(module: Module, node: Node, _: Functions) -> Iterator[BundleFault]:
     if "value" not in node or "span" not in node:
         return
     text = module.text(node["span"]).strip().lstrip("-")
@@ -170,12 +172,12 @@ def _number(module: Module, node: Node, _: Functions) -> Iterator[Fault]:
         yield module.fault(node, f"{text} is beyond 2^53", "compare such numbers as strings")
 
 
-def _membership(module: Module, node: Node, _: Functions) -> Iterator[Fault]:
+def _membership(module: Module, node: Node, _: Functions) -> Iterator[BundleFault]:
     if node.get("key") is not None:
         yield module.fault(node, "`key, value in x` differs when x is a set", "write x[key] == value")
 
 
-def _with(module: Module, node: Node, functions: Functions) -> Iterator[Fault]:
+def _with(module: Module, node: Node, functions: Functions) -> Iterator[BundleFault]:
     path = reference(node["refr"])
     resolved = path and (*module.aliases.get(path[0], path[:1]), *path[1:])
     if not resolved or resolved[0] not in _RESERVED:
@@ -184,12 +186,12 @@ def _with(module: Module, node: Node, functions: Functions) -> Iterator[Fault]:
         yield module.fault(node, "`with` cannot replace a function", "put the value into input or data")
 
 
-def _set_head(module: Module, node: Node, _: Functions) -> Iterator[Fault]:
+def _set_head(module: Module, node: Node, _: Functions) -> Iterator[BundleFault]:
     if "refr" in node and reference(node["refr"]) is None:
         yield module.fault(node, "a set rule below a variable part", "write an object rule whose value is a set")
 
 
-def _names(module: Module, spans: Sequence[Node]) -> Iterator[Fault]:
+def _names(module: Module, spans: Sequence[Node]) -> Iterator[BundleFault]:
     for each in spans:
         name = module.text(each)
         if name in _RESERVED:
@@ -201,28 +203,28 @@ def _variables(nodes: Sequence[Any]) -> list[Node]:
     return [node["span"] for kind, node in walk(list(nodes)) if kind == "Var"]
 
 
-def _function_head(module: Module, node: Node, _: Functions) -> Iterator[Fault]:
+def _function_head(module: Module, node: Node, _: Functions) -> Iterator[BundleFault]:
     yield from _names(module, _variables(node["args"]))
 
 
-def _assignment(module: Module, node: Node, _: Functions) -> Iterator[Fault]:
+def _assignment(module: Module, node: Node, _: Functions) -> Iterator[BundleFault]:
     if node.get("op") == "ColEq":
         yield from _names(module, _variables([node["lhs"]]))
 
 
-def _some_vars(module: Module, node: Node, _: Functions) -> Iterator[Fault]:
+def _some_vars(module: Module, node: Node, _: Functions) -> Iterator[BundleFault]:
     yield from _names(module, node["vars"])
 
 
-def _some_in(module: Module, node: Node, _: Functions) -> Iterator[Fault]:
+def _some_in(module: Module, node: Node, _: Functions) -> Iterator[BundleFault]:
     yield from _names(module, _variables([each for each in (node["key"], node["value"]) if each]))
 
 
-def _every(module: Module, node: Node, _: Functions) -> Iterator[Fault]:
+def _every(module: Module, node: Node, _: Functions) -> Iterator[BundleFault]:
     yield from _names(module, [each for each in (node["key"], node["value"]) if each])
 
 
-_CHECKS: Final[Mapping[str, Callable[[Module, Node, Functions], Iterator[Fault]]]] = {
+_CHECKS: Final[Mapping[str, Callable[[Module, Node, Functions], Iterator[BundleFault]]]] = {
     "AssignExpr": _assignment,
     "Call": _call,
     "Every": _every,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kblockd.policy.faults import Fault
+from kblockd.policy.faults import BundleFault
 from kblockd.policy.rego.syntax import Module, Node, reference, span, walk
 
 _SCALARS = frozenset({"String", "RawString", "Number", "Bool", "Null"})
@@ -29,13 +29,13 @@ class Negations:
         self._named = {name for module in modules for name, _ in _rules(module)}
         self._defined = {name for module in modules for name, sure in _rules(module) if sure}
 
-    def faults(self, module: Module) -> Iterator[Fault]:
+    def faults(self, module: Module) -> Iterator[BundleFault]:
         """Of one module: every ``not`` that differs."""
         for kind, node in walk(module.rules):
             if kind == "NotExpr" and not self._same(module, node["expr"]):
                 yield module.fault(node, "`not` over an operand that may be undefined differs from OPA", _NEXT_STEP)
 
-    def members(self, module: Module) -> Iterator[Fault]:
+    def members(self, module: Module) -> Iterator[BundleFault]:
         """Of one module: every value of ``in`` that differs."""
         nodes = [*walk(module.rules)]
         conditions = {id(node["expr"].get("Membership")) for kind, node in nodes if kind in ("Expr", "NotExpr")}

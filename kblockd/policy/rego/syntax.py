@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kblockd.policy.faults import Fault
+from kblockd.policy.faults import BundleFault
 
 Node = Mapping[str, Any]
 
@@ -36,10 +36,10 @@ class Module:
         """The source under a span."""
         return self.contents[span["start"] : span["end"]].decode(errors="replace")
 
-    def fault(self, node: Node, message: str, next_step: str) -> Fault:
+    def fault(self, node: Node, message: str, next_step: str) -> BundleFault:
         """A fault at a node, or at a bare span."""
         span = node.get("span", node)
-        return Fault(self.file, span["line"], span["col"], message, next_step)
+        return BundleFault(self.file, span["line"], span["col"], message, next_step)
 
 
 def reference(node: Node) -> tuple[str, ...] | None:

@@ -327,7 +327,7 @@ def server_for(daemon: Daemon, *listeners: UnixListener | LoopbackListener) -> R
     return RpcServer(
         listeners, daemon.executions, daemon.approvals, daemon.ledger, daemon.engine,
         template._authorizer._clock, template._ids, template._tracing, policies=FakePolicies(daemon.engine),
-        admission=template._admission,
+        candidates=daemon.candidates, admission=template._admission,
     )  # fmt: skip
 
 

@@ -15,13 +15,13 @@ from kblockd.policy.bundles.archive import MAX_TAR, unpack
 from kblockd.policy.bundles.bundle import read
 from kblockd.policy.bundles.files import MAX_BYTES, MAX_FILES
 from kblockd.policy.bundles.signatures import Unsigned
-from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.policy.faults import BundleFault, PolicyRefused
 from tests.contract.policy.bundles import contents, entry, packed, put, tarred, trusting
 
 REGO = b"package a\n"
 
 
-def refused(data: bytes) -> Fault:
+def refused(data: bytes) -> BundleFault:
     with pytest.raises(PolicyRefused) as raised:
         unpack(data, "b.tar.gz")
     assert raised.value.faults[0].next_step

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from kblockd.policy.bundles import documents
-from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.policy.faults import BundleFault, PolicyRefused
 
 # As `opa sign` 1.22.3 wrote them.
 SIGNED_BY_OPA = {
@@ -40,7 +40,7 @@ SIGNED_BY_OPA = {
 }
 
 
-def refused(**files: bytes) -> Fault:
+def refused(**files: bytes) -> BundleFault:
     with pytest.raises(PolicyRefused) as raised:
         documents.merged({name.replace("__", "/").replace("_", "."): data for name, data in files.items()})
     return raised.value.faults[0]

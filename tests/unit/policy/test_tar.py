@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.bundles.tar import BLOCK, Entry, NoTar, entries
+from kblockd.policy.bundles.tar import BLOCK, NoTar, TarEntry, entries
 from tests.contract.policy.bundles import entry
 
 END = bytes(2 * BLOCK)
@@ -36,7 +36,7 @@ def test_what_others_write_is_read_alike(written: int) -> None:
                 tar.addfile(entry(name, size=len(data), mtime=1.5), io.BytesIO(data))
             except ValueError:  # longer than the format can say
                 continue
-            expected.append(Entry(name, data, True))
+            expected.append(TarEntry(name, data, True))
     assert list(entries(packed.getvalue())) == expected
     assert len(expected) > 4
 
