@@ -68,7 +68,7 @@ class Candidates:
             try:
                 fresh = await self._start(archive)
             except PolicyRefused as refused:
-                if refused.passing:
+                if refused.transient:
                     raise _busy(str(refused)[:MAX_FAULTS]) from refused
                 raise InvalidArgument.field("bundle", str(refused)[:MAX_FAULTS]) from refused
             await self._replace(fresh)

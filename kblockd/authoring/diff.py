@@ -46,7 +46,7 @@ class Compared:
         """By what follows from the answers, then by their reasons."""
         if self.old is None or self.new is None:
             return Change.NOT_REPLAYABLE
-        if self.old.said != self.new.said:
+        if self.old.consequence != self.new.consequence:
             return Change.CHANGED
         return Change.UNCHANGED if self.old.codes == self.new.codes else Change.OTHER_REASONS
 
@@ -103,7 +103,7 @@ def _waited(compared: Compared) -> bool:
     """Whether it may have had no answer only because the others of its batch took their time: it is asked again,
     alone, before that counts as a change."""
     given = [verdict for verdict in (compared.old, compared.new) if verdict]
-    return any(verdict.said.get("failure") in _BUSY for verdict in given)
+    return any(verdict.consequence.get("failure") in _BUSY for verdict in given)
 
 
 async def _asked(engine: PolicyEngine, recorded: Recorded, question: RecordedQuestion) -> Verdict:

@@ -156,7 +156,7 @@ def _text(verdict: Verdict) -> str:
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:
-    return {**verdict.said, "reasons": list(verdict.codes)}
+    return {**verdict.consequence, "reasons": list(verdict.codes)}
 
 
 def _print(differences: _Differences) -> None:

@@ -32,20 +32,20 @@ class BundleFault:
 
 
 class LoadFailed(Exception):
-    """What should answer for a bundle could not be started; the message says why."""
+    """The process that should serve a bundle could not be started; the message says why."""
 
 
 class PolicyRefused(Exception):
     """A bundle that may not be activated; the revision in force stays. ``faults`` is never empty.
 
-    ``passing``: the machine was the reason, not the bundle, so that another try may do.
+    ``transient``: an environment failure, not the bundle's; retrying may succeed.
     """
 
-    def __init__(self, faults: Sequence[BundleFault], *, revision: str = "", passing: bool = False) -> None:
+    def __init__(self, faults: Sequence[BundleFault], *, revision: str = "", transient: bool = False) -> None:
         super().__init__("\n".join(map(str, faults)))
         self.faults = tuple(faults)
         self.revision = revision
-        self.passing = passing
+        self.transient = transient
 
 
 def refusal(file: str, message: str, next_step: str) -> PolicyRefused:

@@ -1,4 +1,4 @@
-"""The configured bundle as it changes: polled, verified, checked, recorded, swapped; the old one stays if one fails."""
+"""Polls the configured bundle; verifies, checks, records and swaps in a new one. A failure leaves the old one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class BundleWatch:
     """``on_activated`` is awaited before the swap, so that the activation stands before anything that it decides;
     when it raises, nothing is swapped. It only orders the record: until the swap no call can be consumed.
     ``on_in_force`` is awaited after the swap, for what takes longer. ``on_refused`` is awaited once for each content
-    that was refused. A refusal that the machine was the reason of is tried again, with growing pauses, without another
-    word."""
+    that was refused. A transient refusal is retried with growing pauses and not reported again."""
 
     def __init__(
         self,
@@ -46,11 +45,11 @@ class BundleWatch:
         self._refusals = Refusals(on_refused)
         self._lock = asyncio.Lock()
         self._settled = self._seen = ""
-        self._passing = False
+        self._transient = False
         self._tries = self._rest = 0
 
     async def reload(self) -> bool:
-        """Now, even when nothing changed; True when what stands there is in force afterwards."""
+        """Reloads now, even without a change; True if the configured bundle is in force afterwards."""
         async with self._lock:
             self._refusals.forget()
             return await self._reload(await self._engine.found(self._path))
@@ -68,7 +67,7 @@ class BundleWatch:
                 await self._reload(found)
 
     async def _reload(self, found: Bundle | PolicyRefused) -> bool:
-        """Of what was read, not of what stands there by now: that was not seen twice, and has another mark."""
+        """Activates what was read, not what is there by now: that was not seen twice and has another mark."""
         mark = _mark(found)
         try:
             bundle = await self._engine.passed(found)
@@ -79,22 +78,22 @@ class BundleWatch:
             await self._refused(refused, mark)
             return False
         self._refusals.forget()
-        self._seen, self._passing = mark, False
+        self._seen, self._transient = mark, False
         return True
 
     async def _refused(self, refused: PolicyRefused, mark: str) -> None:
         await self._refusals.tell(refused)
-        self._tries = min(self._tries + 1, MAX_TRIES) if self._passing and mark == self._seen else 0
-        self._seen, self._passing, self._rest = mark, refused.passing, 1 << self._tries
+        self._tries = min(self._tries + 1, MAX_TRIES) if self._transient and mark == self._seen else 0
+        self._seen, self._transient, self._rest = mark, refused.transient, 1 << self._tries
 
     def _due(self, mark: str) -> bool:
-        """What was not tried yet, and what the machine alone stood in the way of, after its rest."""
+        """True for a bundle not tried yet, and for a transiently refused one after its pause."""
         if mark != self._seen:
             return True
         self._rest -= 1
-        return self._passing and self._rest <= 0
+        return self._transient and self._rest <= 0
 
 
 def _mark(found: Bundle | PolicyRefused) -> str:
-    """Which content was read and who signed it, or why there is none."""
+    """Identifies the content and its signer, or the reason for there being none."""
     return str(found) if isinstance(found, PolicyRefused) else f"{found.revision} {found.origin}"

@@ -1,7 +1,7 @@
-"""An engine that loads bundles itself: one revision at a time, swapped whole, whatever stands behind it.
+"""An engine that loads bundles itself: one revision at a time, swapped as a whole.
 
-Embedded children and a supervised OPA differ in how a bundle is checked and in what answers for it; preparing,
-recording, swapping and retiring are one thing and stand here.
+Embedded children and a supervised OPA differ in how they check and serve a bundle; they share preparing, recording,
+swapping and retiring.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Check = Callable[[Bundle], Awaitable[Bundle]]
 
 
 class Serving(Protocol):
-    """What answers for one bundle."""
+    """Serves one bundle."""
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle that it serves, never another."""
+        """Never changes."""
         ...
 
     async def start(self) -> None:
-        """Until it answers; raises ``LoadFailed`` or ``OSError`` and leaves nothing behind."""
+        """Returns once it answers queries; raises ``LoadFailed`` or ``OSError`` and cleans up."""
         ...
 
     async def ask(self, entrypoint: str, document: bytes) -> Mapping[str, Any]:
@@ -83,14 +83,14 @@ class LoadingEngine:
         return await self.passed(await self.found(path))
 
     async def found(self, path: Path) -> Bundle | PolicyRefused:
-        """What stands there now, read once, or why it cannot be read; nothing is checked."""
+        """The bundle at ``path``, read once and unchecked, or why it cannot be read."""
         try:
             return await self.read(path)
         except PolicyRefused as refused:
             return refused
 
     async def passed(self, found: Bundle | PolicyRefused) -> Bundle:
-        """``prepare`` for what was read before, never read again; raises ``PolicyRefused``."""
+        """``prepare`` for an already read bundle; raises ``PolicyRefused``."""
         try:
             if isinstance(found, PolicyRefused):
                 raise found
@@ -103,14 +103,14 @@ class LoadingEngine:
         return bundle
 
     async def _checked(self, bundle: Bundle) -> Bundle:
-        """The same content from the same signer passes the same check: a start prepares before it can activate."""
+        """Skips the check for the content and signer that passed last: a start prepares before it can activate."""
         known = self._passed
         if known is None or (known.revision, known.origin) != (bundle.revision, bundle.origin):
             self._passed = known = await self._check(bundle)
         return replace(known, token=bundle.token)
 
     def is_in_force(self, bundle: Bundle) -> bool:
-        """The same content from the same signer: what another key signed anew is another activation."""
+        """The same content from the same signer: a new signature by another key is another activation."""
         serving = self._serving.bundle if self._serving else None
         return serving is not None and (serving.revision, serving.origin) == (bundle.revision, bundle.origin)
 
@@ -126,7 +126,7 @@ class LoadingEngine:
             try:
                 await fresh.start()
             except (LoadFailed, OSError) as failure:
-                refused = PolicyRefused([unloadable(str(failure))], revision=bundle.revision, passing=True)
+                refused = PolicyRefused([unloadable(str(failure))], revision=bundle.revision, transient=True)
                 self._last_error = str(refused)
                 raise refused from failure
             try:

@@ -1,4 +1,4 @@
-"""What every watch over policies has in common: the poll that nothing ends, and a refusal that is told once."""
+"""Shared by both watchers: a poll loop that survives errors, and de-duplicated refusal reports."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ _log = logging.getLogger(__name__)
 
 
 async def poll(clock: Clock, interval_seconds: float, look: Callable[[], Awaitable[object]]) -> NoReturn:
-    """Looks every ``interval_seconds`` until it is cancelled. What a look raises (the record could not be written)
-    must not end the watch: the next one tries again, and the log says so once until a look ends well."""
-    said = ""
+    """Calls ``look`` every ``interval_seconds`` until cancelled. An error (such as a record that could not be written)
+    does not end the loop; it is logged once until a call succeeds."""
+    logged = ""
     while True:
         await clock.sleep(interval_seconds)
         try:
             await look()
-            said = ""
+            logged = ""
         except Exception as error:
-            if (name := type(error).__name__) != said:
+            if (name := type(error).__name__) != logged:
                 _log.warning("a look at the policy failed (%s): it is repeated, the revision in force stays", name)
-                said = name
+                logged = name
 
 
 class Refusals:
-    """Tells of each refusal once, until ``forget``: a bundle that stays broken fills neither log nor ledger."""
+    """Reports each refusal once, until ``forget``: a bundle that stays broken floods neither log nor ledger."""
 
     def __init__(self, on_refused: OnRefused) -> None:
         self._on_refused = on_refused
         self._told = ""
 
     async def tell(self, refused: PolicyRefused) -> None:
-        """Counts as told once ``on_refused`` returned: what it raises is tried again at the next look."""
+        """A refusal counts as reported once ``on_refused`` returns; if it raises, the next poll reports it again."""
         mark = refused.revision or str(refused)
         if mark != self._told:
             await self._on_refused(refused)
             self._told = mark
 
     def forget(self) -> None:
-        """The next refusal is told whatever it is."""
+        """Reports the next refusal even if it is the same."""
         self._told = ""

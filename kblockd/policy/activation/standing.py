@@ -1,7 +1,7 @@
-"""``data_dir/policy.json``: what the daemon last did about its policy, for whoever asks beside it.
+"""``data_dir/policy.json``: what the daemon last did about its policy. Read by CLI commands while the daemon runs.
 
-The ledger says what came into force; this file also says who asked for it, which attempt was refused and why, and how
-far the attempts that were asked for have come. It is written whole after every attempt and proves nothing.
+The ledger records activations; this file adds who requested them, the last refused attempt with its reason, and the
+progress of requested attempts. It is rewritten as a whole after every attempt and proves nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """To bring a bundle into force; ``revision`` is the one that was tried, "" where it could not be read."""
+    """An attempt to activate a bundle; ``revision`` is "" if it could not be read."""
 
     by: By
     at: str

@@ -1,8 +1,7 @@
 """A bundle in one file, as OPA writes it: a tar archive in gzip, taken apart in memory with bounds.
 
-Nothing is written anywhere. What a tar reader could be talked into (links, devices, sparse files, paths that lead out,
-two entries under one name, what stands behind the end) is refused, not passed over: two readers of one archive must
-never see two bundles.
+Nothing is written anywhere. Links, devices, sparse files, paths outside the bundle, duplicate names and trailing data
+are refused, not skipped: two readers of one archive must never see two bundles.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kblockd.policy.bundles.files import MANIFEST, MAX_BYTES, MAX_FILES, SIGNATURES
-from kblockd.policy.bundles.tar import BLOCK, NoTar, entries
+from kblockd.policy.bundles.tar import BLOCK, InvalidTar, entries
 from kblockd.policy.faults import refusal
 
 MAX_TAR: Final = MAX_BYTES + MAX_FILES * 4 * BLOCK
@@ -36,10 +35,10 @@ def unpack(packed: bytes, file: str) -> dict[str, bytes]:
     try:
         for name, data in _files(content):
             if name in found:
-                raise refusal(name, "stands twice in the archive", _AGAIN)
+                raise refusal(name, "appears twice in the archive", _AGAIN)
             found[name] = data
-    except NoTar as error:
-        raise refusal(file, f"no tar archive that is taken: {error}", _AGAIN) from None
+    except InvalidTar as error:
+        raise refusal(file, f"unsupported or invalid tar archive: {error}", _AGAIN) from None
     _check_folders(found)
     return found
 
@@ -52,13 +51,13 @@ def _decompressed(packed: bytes, file: str) -> bytes:
     try:
         content = stream.decompress(packed, MAX_TAR + 1)
     except zlib.error:
-        raise refusal(file, "no gzip file, or a damaged one", _AGAIN) from None
+        raise refusal(file, "not a gzip file, or corrupt", _AGAIN) from None
     if len(content) > MAX_TAR:
         raise refusal(file, f"more than {MAX_TAR} bytes when decompressed", "split data from policy")
     if not stream.eof:
-        raise refusal(file, "is cut off: the gzip stream has no end", _RENAME)
+        raise refusal(file, "is truncated: the gzip stream has no end", _RENAME)
     if stream.unused_data:
-        raise refusal(file, "something stands behind the end of the gzip stream", _AGAIN)
+        raise refusal(file, "trailing data after the gzip stream", _AGAIN)
     return content
 
 
@@ -80,19 +79,19 @@ def _name(written: str) -> str:
     segments = name.split("/")
     if len(name) > MAX_NAME or not all(map(_SEGMENT.fullmatch, segments)) or {".", ".."} & {*segments}:
         step = "run `opa build` in the folder itself, or above it"
-        raise refusal(_shown(written), "no plain path below the top of the bundle", step)
+        raise refusal(_shown(written), "not a plain path below the top of the bundle", step)
     if name not in (MANIFEST, SIGNATURES) and any(segment.startswith(".") for segment in segments):
-        raise refusal(_shown(written), "a hidden name, which a folder would pass over", "rename it, or leave it out")
+        raise refusal(_shown(written), "a hidden name, which a folder would skip", "rename it, or leave it out")
     return name
 
 
 def _check_folders(found: dict[str, bytes]) -> None:
-    """A name that is a file and a folder could not be laid out for OPA."""
+    """Refuses a name that is both a file and a folder: OPA could not be given both."""
     for name in found:
         parts = name.split("/")
         for end in range(1, len(parts)):
             if "/".join(parts[:end]) in found:
-                raise refusal(name, "its folder is a file of the bundle as well", _AGAIN)
+                raise refusal(name, "its folder is also a file of the bundle", _AGAIN)
 
 
 def _shown(name: str) -> str:

@@ -27,7 +27,7 @@ Reader = Callable[[Path], "Bundle"]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a bundle calls itself, and who vouches for it: the configured key and the scope, "" for nobody."""
+    """A bundle's own revision, and its signer: the configured key and the scope, "" for an unsigned one."""
 
     bundle_revision: str = ""
     signer: str = ""
@@ -39,7 +39,7 @@ class Origin:
         return (f"signed by {self.signer}{scope}" if self.signer else "signed by nobody") + named
 
     def to_body(self) -> dict[str, str]:
-        """The fields of ``policy.activated``. The bundle's own name for itself may be any text."""
+        """The fields of ``policy.activated``. The bundle's own revision may be any text."""
         return {**asdict(self), "bundle_revision": identifier(self.bundle_revision)}
 
 

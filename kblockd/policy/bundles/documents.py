@@ -1,4 +1,4 @@
-"""The documents of a bundle: strictly read, hung where OPA hangs them, and digested as OPA digests them."""
+"""The documents of a bundle: parsed strictly, placed in the tree and digested as OPA does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Literal(str):
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """All that a bundle says in JSON or YAML.
+    """A bundle's JSON and YAML files.
 
     ``data`` is the base document, ``manifest`` and ``signatures`` are None where there is no such file, ``digests`` are
     those that a signature would list, empty for a bundle without one.
@@ -53,7 +53,7 @@ class Documents:
 
 
 Parse = Callable[[Mapping[str, bytes]], Documents]
-"""``parsed``, wherever it is done; takes all files of a bundle, raises ``PolicyRefused``."""
+"""``parsed``, in this process or another; takes all files of a bundle, raises ``PolicyRefused``."""
 
 
 def is_document(name: str) -> bool:
@@ -62,7 +62,7 @@ def is_document(name: str) -> bool:
 
 
 def is_signed(files: Mapping[str, bytes]) -> bool:
-    """Whether somebody vouches for the files of this bundle."""
+    """Whether the bundle has a signature file."""
     return SIGNATURES in files
 
 
@@ -86,7 +86,7 @@ def parsed(files: Mapping[str, bytes], *, signed: bool | None = None) -> Documen
 
 
 def asked(texts: Mapping[str, str], *, signed: bool) -> bytes:
-    """The body of the frame that has a child read them."""
+    """The body of the frame that asks a child to parse them."""
     return orjson.dumps({"documents": texts, "signed": signed})
 
 
@@ -108,16 +108,16 @@ def read(name: str, content: bytes, *, top: type = dict) -> Any:
             text = _yaml(content)
         return parse(text, max_bytes=MAX_BYTES, max_values=MAX_VALUES, top=top)
     except (NotCanonical, YAMLError, TypeError, ValueError, RecursionError) as error:
-        raise refusal(name, _said(error), "correct the document") from None
+        raise refusal(name, _reason(error), "correct the document") from None
 
 
-def _said(error: Exception) -> str:
-    """Without the line that it is about, which YAML's own text quotes: a secret may stand there by mistake."""
+def _reason(error: Exception) -> str:
+    """Without the source line, which YAML's own message quotes: it may hold a secret by mistake."""
     if not isinstance(error, MarkedYAMLError):
         return " ".join(str(error).split())[:500]
     mark = error.problem_mark or error.context_mark
     place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    return ("a duplicate key" if isinstance(error, DuplicateKeyError) else f"no YAML: {error.problem}") + place
+    return ("a duplicate key" if isinstance(error, DuplicateKeyError) else f"invalid YAML: {error.problem}") + place
 
 
 def merged(files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -147,12 +147,12 @@ def _merged(values: Mapping[str, Any]) -> dict[str, Any]:
         for key in reversed(name.split("/")[:-1]):
             value = {key: value}
         if at := _merge(whole, value):
-            raise refusal(name, f"{at[:200]} stands in another document as well", "keep one of them")
+            raise refusal(name, f"{at[:200]} is also in another document", "keep one of them")
     return whole
 
 
 def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> str:
-    """Objects are merged, anything else may stand once: the path of the first clash, or nothing."""
+    """Merges objects; returns the path of the first clash of other values, "" without one."""
     for key, value in more.items():
         if key not in into:
             into[key] = value
@@ -167,7 +167,7 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> str:
 def _yaml(content: bytes) -> bytes:
     """As JSON, so that YAML data meet the same strictness; dates and other tags are refused by the encoder. Aliases,
     a few of which stand for gigabytes, and depth, which costs the parser its square, are refused before anything is
-    built. Remembered, because a bundle is looked at every second and changes once a month."""
+    built. Cached, because a bundle is read every second and changes once a month."""
     if len(content) > MAX_YAML:
         raise ValueError(f"more than {MAX_YAML} bytes of YAML; write it as JSON")
     text = content.decode()
@@ -182,11 +182,11 @@ def _check_events(text: str) -> None:
         if depth > MAX_DEPTH:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(event, AliasEvent):
-            raise ValueError("aliases are not taken")
+            raise ValueError("aliases are not supported")
 
 
 def _written(content: bytes, value: Any) -> Any:
-    """The same with its numbers as written, as OPA keeps them in JSON; in YAML it reads them first."""
+    """The value with its numbers as written: OPA keeps them so in JSON, but parses those of YAML."""
     try:
         return json.loads(content, parse_int=_Literal, parse_float=_Literal, parse_constant=_constant)
     except ValueError:

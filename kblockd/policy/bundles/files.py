@@ -1,4 +1,4 @@
-"""The files of a bundle, wherever they stand: a folder, or one archive; read once, with bounds, nothing interpreted."""
+"""The files of a bundle, from a folder or one archive: read once, within bounds, not interpreted."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _ACTING: Final = ("policy.wasm", "plan.json", "plan.pb", "patch.json", ".manifes
 
 
 def is_data(name: str) -> bool:
-    """Whether OPA takes a file of this name for a document."""
+    """Whether OPA reads a file of this name as data."""
     return name.rpartition("/")[2] in DATA
 
 
 def is_read(name: str) -> bool:
-    """Whether kblockd takes it: policies, documents, the manifest. Other files are passed over."""
+    """Whether kblockd reads it: policies, documents, the manifest. Other files are ignored."""
     return name.endswith(".rego") or is_data(name) or name == MANIFEST
 
 
 def acts_elsewhere(name: str) -> bool:
-    """Whether OPA would do something with it: compiled policies, patches, another manifest."""
+    """Whether OPA would act on it: compiled policies, patches, another manifest."""
     return name.rpartition("/")[2] in _ACTING or (name.endswith(MANIFEST) and name != MANIFEST)
 
 

@@ -1,4 +1,4 @@
-"""``.manifest`` of a bundle: what it calls itself, and which part of the tree it may define."""
+"""``.manifest`` of a bundle: its own revision, and the part of the tree that it may define."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PART: Final = re.compile(r'\.(\w+)|\[("(?:[^"\\\n]|\\.)*")\]', re.A)
 
 
 class _File(BaseModel):
-    """What may stand in it. A key that would act and is not taken refuses the bundle."""
+    """The supported keys. Any other key refuses the bundle, because OPA might act on it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -45,7 +45,7 @@ class Manifest:
 
     @classmethod
     def read(cls, document: Mapping[str, Any] | None) -> Manifest:
-        """Of a bundle, which need not have one; raises ``PolicyRefused``."""
+        """``document`` is None for a bundle without a manifest; raises ``PolicyRefused``."""
         if document is None:
             return cls()
         try:

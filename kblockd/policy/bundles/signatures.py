@@ -1,7 +1,7 @@
 """``.signatures.json``: who vouches for a bundle, in the format of OPA's bundle signing.
 
 One JSON Web Token over the digest of every file. Verified: the token, with a configured key; its scope; its dates; and
-that the files are exactly those that it lists. What fails is named with the key and the next step.
+that the files are exactly those that it lists. A failure names the key and the next step.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _PLUGINS: Final = (None, "", "_default")
 
 
 class Unsigned(enum.Enum):
-    """What may come into force without a signature."""
+    """What may be activated without a signature."""
 
     NOTHING = "nothing"
     FOLDER = "folder"
-    """A folder beside the configuration is as trusted as the configuration; an archive came from somewhere."""
+    """A folder beside the configuration is as trusted as the configuration; an archive was delivered from elsewhere."""
     ANYTHING = "anything"
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """``policy.verification``: whose signatures count, for which scope ("" for tokens that have none)."""
+    """``policy.verification``: the accepted keys, and the required scope ("" for tokens without one)."""
 
     keys: Mapping[str, VerificationKey]
     scope: str
@@ -50,7 +50,7 @@ UNVERIFIED: Final = Trust({}, "", Unsigned.FOLDER)
 
 @dataclass(frozen=True, slots=True)
 class BundleSignature:
-    """The configured key that verified, the scope, and the token, for whoever verifies it once more."""
+    """The configured key that verified, the scope, and the token for later verification."""
 
     key: str
     scope: str
@@ -68,7 +68,7 @@ def verify(
     """Of the files of a bundle, ``.signatures.json`` among them; None for an unsigned one that is allowed. ``found``
     are their documents, where they were read before.
 
-    A signature that is there must hold, also where none is asked for. Raises ``PolicyRefused``.
+    A present signature must verify even where none is required. Raises ``PolicyRefused``.
     """
     if SIGNATURES not in files:
         if trust.unsigned is Unsigned.ANYTHING or (trust.unsigned is Unsigned.FOLDER and folder):
@@ -123,7 +123,7 @@ def _check_scope(claims: Mapping[str, Any], trust: Trust, key: VerificationKey) 
 
 
 def _check_dates(claims: Mapping[str, Any], key: VerificationKey, now: dt.datetime | None) -> None:
-    """OPA looks at neither; who wrote one meant it."""
+    """OPA ignores exp and nbf; they are enforced here when present."""
     ends, begins = _date(claims, "exp", key), _date(claims, "nbf", key)
     if now is None and (ends or begins):
         raise refusal(SIGNATURES, f"the signature of key {key.id} has dates, and no clock is at hand", "give the time")
@@ -158,7 +158,7 @@ def _listed(claims: Mapping[str, Any], key: VerificationKey) -> dict[str, str]:
 
 
 def _check_files(present: Mapping[str, str], listed: Mapping[str, str], key: VerificationKey) -> None:
-    """Exactly the listed ones, each with its digest; every difference at once."""
+    """The files must be exactly the listed ones, each with its digest; reports all differences at once."""
     faults = [
         *_faults(present.keys() - listed.keys(), f"key {key.id} did not sign this file"),
         *_faults(listed.keys() - present.keys(), f"key {key.id} signed this file, and it is not there"),

@@ -1,7 +1,7 @@
 """A tar archive, read strictly: POSIX ustar, with long names as pax or GNU write them, and nothing else.
 
-Not the standard library's reader, for archives that nobody has vouched for yet: its patch levels differ in how they
-loop and backtrack over hostile headers (CVE-2024-6232, CVE-2025-8194), and it ends quietly at what it cannot read.
+Not the standard library's reader, because these archives are untrusted: its patch levels differ in how they loop and
+backtrack over hostile headers (CVE-2024-6232, CVE-2025-8194), and it stops silently at what it cannot read.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _PLAIN, _FOLDER, _PAX, _PAX_GLOBAL, _GNU_NAME = (b"0", b"\0"), b"5", b"x", b"g",
 _ACTING: Final = (b"size", b"linkpath", b"hdrcharset")
 
 
-class NoTar(ValueError):
-    """What cannot be read, or means something that is not taken; the message says what."""
+class InvalidTar(ValueError):
+    """Not a readable tar archive, or one with unsupported contents; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class TarEntry:
 
 
 def entries(content: bytes) -> Iterator[TarEntry]:
-    """In order; raises ``NoTar``. Each byte is looked at a bounded number of times."""
+    """In order; raises ``InvalidTar``. Linear in the size of the archive."""
     at, long_name = 0, None
     while True:
         block = content[at : at + BLOCK]
@@ -45,12 +45,12 @@ def entries(content: bytes) -> Iterator[TarEntry]:
         name, size, kind = _header(block)
         data = content[at + BLOCK : at + BLOCK + size]
         if len(data) != size:
-            raise NoTar(f"the entry at byte {at} is cut off")
+            raise InvalidTar(f"the entry at byte {at} is truncated")
         at += BLOCK + -(-size // BLOCK) * BLOCK
         if kind in (_PAX, _PAX_GLOBAL):
             path = _pax_path(data)
             if path is not None and kind == _PAX_GLOBAL:
-                raise NoTar("one name for all entries")
+                raise InvalidTar("one name for all entries")
             long_name = path or long_name
         elif kind == _GNU_NAME:
             long_name = data.rstrip(b"\0")
@@ -58,18 +58,18 @@ def entries(content: bytes) -> Iterator[TarEntry]:
             yield _entry(long_name or name, kind, data)
             long_name = None
     if len(content) < at + 2 * BLOCK or any(memoryview(content)[at:]):
-        raise NoTar("it has no end, or something stands behind it")
+        raise InvalidTar("it has no end marker, or trailing data")
 
 
 def _header(block: bytes) -> tuple[bytes, int, bytes]:
     """Name, size and kind."""
     if len(block) != BLOCK:
-        raise NoTar("a header is cut off")
+        raise InvalidTar("a header is truncated")
     name, size, checksum, kind, magic, prefix = _HEADER.unpack(block)
     if sum(block) - sum(checksum) + len(checksum) * ord(" ") != _number(checksum):
-        raise NoTar("a header is damaged")
+        raise InvalidTar("a header is damaged")
     if magic not in _MAGICS:
-        raise NoTar("a header of another format than POSIX or GNU")
+        raise InvalidTar("a header of another format than POSIX or GNU")
     prefix = prefix.partition(b"\0")[0] if _MAGICS[magic] else b""
     name = name.partition(b"\0")[0]
     return (prefix + b"/" + name if prefix else name), _number(size), kind
@@ -79,23 +79,23 @@ def _number(field: bytes) -> int:
     """Octal, as both formats write what fits; a binary number is one of gigabytes, or negative."""
     found = _OCTAL.fullmatch(field)
     if found is None:
-        raise NoTar("a number in a header is not octal")
+        raise InvalidTar("a number in a header is not octal")
     return int(found[1], 8)
 
 
 def _pax_path(records: bytes) -> bytes | None:
-    """The name among the records ``LENGTH KEY=VALUE\\n``; what would change how the archive is read is refused."""
+    """The ``path`` among the records ``LENGTH KEY=VALUE\\n``; those that change how the archive is read are refused."""
     at, path = 0, None
     while at < len(records):
         length = _LENGTH.match(records, at)
         end = at + int(length[1]) if length else 0
         if length is None or not length.end() < end <= len(records) or records[end - 1] != ord("\n"):
-            raise NoTar("an extended header that cannot be read")
+            raise InvalidTar("an extended header that cannot be read")
         key, separator, value = records[length.end() : end - 1].partition(b"=")
         if not separator:
-            raise NoTar("an extended header that cannot be read")
+            raise InvalidTar("an extended header that cannot be read")
         if key in _ACTING or key.startswith(b"GNU.sparse"):
-            raise NoTar(f"an extended header with {key.decode('ascii', 'replace')[:32]}")
+            raise InvalidTar(f"an extended header with {key.decode('ascii', 'replace')[:32]}")
         if key == b"path":
             path = value
         at = end
@@ -106,9 +106,9 @@ def _entry(name: bytes, kind: bytes, data: bytes) -> TarEntry:
     try:
         text = name.decode()
     except UnicodeDecodeError:
-        raise NoTar("a name that is not UTF-8") from None
+        raise InvalidTar("a name that is not UTF-8") from None
     if kind == _FOLDER:
         if data:
-            raise NoTar("a folder with a content")
+            raise InvalidTar("a folder with content")
         return TarEntry(text, None, True)
     return TarEntry(text, data if kind in _PLAIN else None, kind in _PLAIN)

@@ -137,7 +137,7 @@ class Candidate:
         if old == new:
             self._counts["same"] += 1
             return
-        changed = old.said != new.said
+        changed = old.consequence != new.consequence
         self._counts["changed" if changed else "other_reasons"] += 1
         self._counts["failed"] += changed and isinstance(answer, PolicyFailure)
         self._differences.append(_difference(question, old, new))

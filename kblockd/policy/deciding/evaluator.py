@@ -1,4 +1,4 @@
-"""One question to whatever answers for one revision: canonical input in, a checked and attributed ``Decision`` out.
+"""One query to one revision: canonical input in, a type-checked and attributed ``Decision`` out.
 
 The same for every engine, so that no engine can forget the type check, the digest or the revision.
 """
@@ -41,8 +41,8 @@ class Evaluator:
     async def decide(self, in_force: InForce, entrypoint: str, document: Mapping[str, Any]) -> Decision:
         """Raises ``PolicyFailure`` that names the entry point and the revision that was asked, and nothing else.
 
-        ``in_force`` is asked once the input is written, which for a long one is done beside the loop: what a reload
-        retires meanwhile is not asked any more.
+        ``in_force`` is called after the input is serialised, which happens off the loop for a large one, so that a
+        revision retired by a reload meanwhile is not asked.
         """
         started, revision = self.clock.monotonic(), ""
         try:

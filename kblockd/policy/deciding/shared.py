@@ -1,6 +1,6 @@
-"""An engine whose queue no principal can fill: each has some questions with it at once, and its next ones wait.
+"""An engine whose queue no principal can fill: each has a limited number of concurrent queries; further ones wait.
 
-The time for a question counts from its turn on. What waits is bounded by the principal's calls and executions.
+A query's time starts at its turn. The number of waiting ones is bounded by the principal's calls and executions.
 Source: AGT-03, AGT-04.
 """
 

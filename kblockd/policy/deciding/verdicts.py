@@ -1,6 +1,6 @@
-"""What follows from an answer, in one form for what is on record and for what a bundle says, so that two compare.
+"""The consequence of a decision, in one form for recorded and new decisions, so that two can be compared.
 
-Messages are no part of it, nor is what has no consequence (the approvals of a denial, the end of no observe window).
+Leaves out messages, and fields without a consequence (the approvals of a denial, the end of an absent observe window).
 """
 
 from __future__ import annotations
@@ -20,56 +20,56 @@ _SHOWN: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``said``: the words that decide; ``codes``: those of the reasons, as the ledger holds them."""
+    """``consequence``: the fields with a consequence; ``codes``: the reason codes, as the ledger holds them."""
 
-    said: Mapping[str, Any]
+    consequence: Mapping[str, Any]
     codes: tuple[str, ...]
 
     def __str__(self) -> str:
-        words = (",".join(word) if isinstance(word, list) else str(word) for word in self.said.values())
-        return " ".join(f"{name}={word}" for name, word in zip(self.said, words, strict=True))
+        words = (",".join(word) if isinstance(word, list) else str(word) for word in self.consequence.values())
+        return " ".join(f"{name}={word}" for name, word in zip(self.consequence, words, strict=True))
 
 
 def of(entrypoint: str, result: Mapping[str, Any], *, past_return: bool, floor: Floor | None = None) -> Verdict:
     """From a checked result, as code lets it stand (``entrypoints.bounded``, ``floor.raised``)."""
-    said: dict[str, Any]
+    consequence: dict[str, Any]
     match entrypoint:
         case entrypoints.AUTHZ:
             answer = entrypoints.authz(result)
-            said = _authz(answer.allow, answer.view_sha256)
+            consequence = _authz(answer.allow, answer.view_sha256)
         case entrypoints.DECISION:
             effect = raised(entrypoints.bounded(entrypoints.decision(result), past_return=past_return), floor)
-            said = _effect(effect.effect, effect.count, effect.roles, effect.observe_until, effect.floor_roles)
+            consequence = _effect(effect.effect, effect.count, effect.roles, effect.observe_until, effect.floor_roles)
         case entrypoints.PRECONDITIONS:
             refusal = "" if result["stands"] else "POLICY_CHANGED"
-            said = _preconditions(refusal if result["ok"] else "PRECONDITION_FAILED")
+            consequence = _preconditions(refusal if result["ok"] else "PRECONDITION_FAILED")
         case _:
-            said = {name: word for name, word in result.items() if name != "reasons"}
-    return Verdict(said, tuple(entrypoints.codes(entrypoints.reasons(result))))
+            consequence = {name: word for name, word in result.items() if name != "reasons"}
+    return Verdict(consequence, tuple(entrypoints.codes(entrypoints.reasons(result))))
 
 
 def of_failure(failure: PolicyFailure) -> Verdict:
-    """No answer is an answer too: the call is refused, or nothing follows from the question."""
+    """A failure has a consequence, too: the call is refused, or the stage goes on without an answer."""
     return Verdict({"failure": str(failure.reason)}, ())
 
 
 def on_record(entrypoint: str, body: Mapping[str, Any], approval: Mapping[str, Any]) -> Verdict:
     """From the body of a decision's record; ``approval`` is that of the request beside it, where there is one."""
-    said: dict[str, Any]
+    consequence: dict[str, Any]
     match entrypoint:
         case entrypoints.AUTHZ:
-            said = _authz(body["allow"], body["view_sha256"])
+            consequence = _authz(body["allow"], body["view_sha256"])
         case entrypoints.DECISION:
             count, roles = approval.get("count", 0), approval.get("roles", ())
-            said = _effect(body["effect"], count, roles, body["observe_until"], approval.get("floor_roles", ()))
+            consequence = _effect(body["effect"], count, roles, body["observe_until"], approval.get("floor_roles", ()))
         case entrypoints.PRECONDITIONS:
-            said = _preconditions(body.get("reason", ""))  # a claim has none: everything held
+            consequence = _preconditions(body.get("reason", ""))  # a claim has none: everything held
         case entrypoints.VERIFICATION:
-            said = {"verdict": body["verdict"]}
+            consequence = {"verdict": body["verdict"]}
         case _:
             # What policy chose, not what code made of it.
-            said = {"recovery": body.get("refused", body["recovery"])}
-    return Verdict(said, tuple(body.get("reasons", ())))
+            consequence = {"recovery": body.get("refused", body["recovery"])}
+    return Verdict(consequence, tuple(body.get("reasons", ())))
 
 
 def _authz(allow: bool, view_sha256: str) -> dict[str, Any]:

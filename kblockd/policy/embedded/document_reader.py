@@ -64,7 +64,7 @@ class KillableReader:
             return refusal("data", f"reading the documents took longer than {self.seconds:g} s", _STEP)
         except OSError as error:
             fault = BundleFault("data", 0, 0, f"no process for reading the documents ({error.strerror})", "try again")
-            raise PolicyRefused([fault], passing=True) from None
+            raise PolicyRefused([fault], transient=True) from None
         if reply is None or "error" in reply:
             return refusal("data", f"reading the documents ended the process of {self.memory_mib} MiB", _STEP)
         self._looks = 0

@@ -1,8 +1,8 @@
-"""One child and the questions that it holds: the one it answers, and those that wait in its socket meanwhile.
+"""One worker and its queries in flight: one executing, up to three pipelined in its socket.
 
-So that a child that answers quickly need not wait for the loop between two answers. One that does not gets one question
-at a time, because what waits in the socket cannot be taken back when nobody waits for it any more. The time that a
-child has for a question counts from the moment when it comes to it.
+Pipelining spares a fast worker the wait for the event loop between two answers. A slow one gets one query at a time,
+because a query in the socket cannot be withdrawn when its caller gives up. A query's time starts when the worker gets
+to it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _QUICK: Final = 1 / (4 * DEPTH)  # of the time for one question: as many of them
 
 @value_type(frozen=True, slots=True, eq=False)
 class Query:
-    """What is asked, and who waits for the reply."""
+    """A query and the future of its reply."""
 
     query: str
     document: bytes
     answer: asyncio.Future[Reply]
 
     def reply(self, reply: Reply) -> None:
-        """Unless nobody waits any more."""
+        """Ignored if the caller has given up."""
         if not self.answer.done():
             self.answer.set_result(reply)
 
     def fail(self, reason: Reason, message: str) -> None:
-        """As a ``PolicyFailure``, unless nobody waits any more."""
+        """With a ``PolicyFailure``; ignored if the caller has given up."""
         if not self.answer.done():
             self.answer.set_exception(PolicyFailure(reason, message))
 
@@ -44,8 +44,8 @@ Lost = Callable[["Lane", Child, Iterable[Query]], None]
 
 
 class Lane:
-    """``on_free`` is called when another question may come; ``on_lost`` with a child that failed or took too long, and
-    with the questions that it had not come to: the one that it was at is answered with the failure."""
+    """``on_free`` is called when there is room again; ``on_lost`` with a child that failed or timed out and the queries
+    that it had not started: the one in progress fails."""
 
     def __init__(self, child: Child, seconds: float, on_free: Callable[[], None], on_lost: Lost) -> None:
         self.child: Child | None = child
@@ -61,7 +61,7 @@ class Lane:
 
     @property
     def room(self) -> int:
-        """How many more questions it takes now."""
+        """How many more queries it accepts now."""
         return max(0, self._depth - len(self._given)) if self.child is not None else 0
 
     def give(self, question: Query) -> None:

@@ -1,4 +1,4 @@
-"""Questions queue for children that hold one revision; a spare child stands by, so that a kill costs no start.
+"""Queries queue for children that hold one revision; a spare child stands by, so that a kill costs no start-up.
 
 A question's deadline counts from its arrival, queue included. A child gets the same time from the moment it comes to a
 question and is killed when that has passed, so that a crowded queue cannot get a healthy child killed.
@@ -113,7 +113,7 @@ class Pool:
             lane.give(self._queue.popleft())
 
     def _expire(self, question: Query) -> None:
-        """Unless its reply has come: what a child has written in time is read first, however late this is called."""
+        """Fails the query unless its reply has arrived: replies written in time are read first."""
         for lane in self._lanes:
             if lane.child is not None:
                 lane.child.catch_up()

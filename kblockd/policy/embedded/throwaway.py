@@ -1,4 +1,4 @@
-"""A bundle looked at in a child that is killed afterwards, whatever it was asked."""
+"""One request about a bundle, to a child that is killed afterwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def ask(
     try:
         child = await Child.spawn(limits.memory_mib, worker)
     except OSError as error:
-        raise _refused(bundle, f"no process for {doing} ({error.strerror})", passing=True) from error
+        raise _refused(bundle, f"no process for {doing} ({error.strerror})", transient=True) from error
     reply: Mapping[str, Any] = {}
     try:
         async with asyncio.timeout(limits.load_seconds):
@@ -54,5 +54,5 @@ async def ask(
     return found
 
 
-def _refused(bundle: Bundle, message: str, *, passing: bool = False) -> PolicyRefused:
-    return PolicyRefused([unloadable(message)], revision=bundle.revision, passing=passing)
+def _refused(bundle: Bundle, message: str, *, transient: bool = False) -> PolicyRefused:
+    return PolicyRefused([unloadable(message)], revision=bundle.revision, transient=transient)

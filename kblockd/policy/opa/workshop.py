@@ -87,7 +87,7 @@ async def opened(
         raise PolicyRefused([fault], revision=bundle.revision) from None
     except (LoadFailed, OSError) as error:
         fault = BundleFault(".", 0, 0, f"OPA failed at {doing}: {error}", _WORKING)
-        raise PolicyRefused([fault], revision=bundle.revision, passing=True) from error
+        raise PolicyRefused([fault], revision=bundle.revision, transient=True) from error
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 

@@ -103,7 +103,7 @@ def test_remembered_yaml_is_not_shared() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"token: [Bearer-abcdef\n", "no YAML: expected ',' or ']', but got '<stream end>' at line 2, column 1"),
+        (b"token: [Bearer-abcdef\n", "invalid YAML: expected ',' or ']', but got '<stream end>' at line 2, column 1"),
         (b"token: Bearer-abcdef\ntoken: 1\n", "a duplicate key at line 2, column 1"),
     ],
 )

@@ -141,5 +141,5 @@ def test_policy_diff_reads_the_floors_roles_from_the_request() -> None:
     """A replay raises the answer to the floor of the record, so the floor's roles are part of what is compared."""
     body = {"effect": "require_approval", "observe_until": ""}
     verdict = on_record("kblock/decision/result", body, {"count": 2, "roles": ["a"], "floor_roles": ["c", "b"]})
-    assert verdict.said == {"effect": "require_approval", "count": 2, "roles": ["a"], "floor_roles": ["b", "c"]}
+    assert verdict.consequence == {"effect": "require_approval", "count": 2, "roles": ["a"], "floor_roles": ["b", "c"]}
     assert dataclasses.is_dataclass(verdict)
