@@ -1,6 +1,6 @@
-"""``policy diff``: the decisions of a ledger, asked again, before anyone deploys the bundle that would answer them.
+"""``policy diff``: replays the decisions of a ledger with another bundle before it is deployed.
 
-Both sides are asked the very inputs that were on record, at their own times; nothing is recorded, nothing is executed.
+Both sides get the recorded inputs with their decision times; nothing is recorded or executed.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ async def _compared(
 
 
 def _waited(compared: Compared) -> bool:
-    """Whether it may have had no answer only because the others of its batch took their time: it is asked again,
-    alone, before that counts as a change."""
+    """Whether the rest of its batch may have caused a time-out: it is then repeated alone before that counts as a
+    change."""
     given = [verdict for verdict in (compared.old, compared.new) if verdict]
     return any(verdict.consequence.get("failure") in _BUSY for verdict in given)
 

@@ -1,4 +1,4 @@
-"""A decision with the rules that fired, for people: asked of a throw-away process, never of what decides.
+"""A decision with the rules that fired, from a temporary process, never from the deciding engine.
 
 Both engines answer in the same form, and list the same rules for the same input (tests/integration/policy).
 """

@@ -1,7 +1,7 @@
-"""The decisions that a ledger holds, and the inputs that they were made over, put together again.
+"""The decisions in a ledger, and their reassembled inputs.
 
-Blocking reads over whatever gives records, rows and payloads: a store that is looked at, a backup. What cannot be put
-together exactly is ``NotReplayable`` with the reason; the digest in the record decides, nothing is guessed.
+Blocking reads of records, rows and payloads, from a store or a backup. An input that cannot be reassembled exactly is
+``NotReplayable`` with the reason: its digest must equal the recorded one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Why(enum.StrEnum):
     PAYLOAD_ERASED = "PAYLOAD_ERASED"
     """The call, the contract, a snapshot, an output or a read is gone."""
     INPUT_DIFFERS = "INPUT_DIFFERS"
-    """What is there does not give the digest on record."""
+    """The reassembled input does not have the recorded digest."""
 
 
 class NotReplayable(Exception):
@@ -106,7 +106,7 @@ class _Subject:
 
 
 def decisions(ledger: Reader) -> Iterator[Recorded]:
-    """In the order of the ledger; only those that an engine made (a failure is none)."""
+    """In the order of the ledger; only those that an engine made (a failure is not a decision)."""
     index = 0
     stored = ledger.leaf(0)
     while stored is not None:
@@ -146,7 +146,7 @@ def _request(proposed: Record, following: Append | None) -> Mapping[str, Any]:
 
 
 class Inputs:
-    """Puts the inputs of one ledger's decisions together again."""
+    """Reassembles the inputs of one ledger's decisions."""
 
     def __init__(self, ledger: Reader) -> None:
         self._ledger = ledger

@@ -1,4 +1,4 @@
-"""A run of a bundle's tests: which passed, which rules fired in them, which lines were evaluated.
+"""A run of a bundle's tests: their results, the rules that fired, the lines that were evaluated.
 
 Two measures, because one hides what the other shows. A **rule** is covered when it fired in a test: its body held, and
 its head was computed. A **line** is covered when an expression on it was evaluated; a line without an expression does

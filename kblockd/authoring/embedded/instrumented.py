@@ -1,4 +1,4 @@
-"""Child side: a copy of a bundle in which every head says that it was computed, for the embedded engine.
+"""Child side: a copy of a bundle in which every rule head reports that it was computed.
 
 The engine reports coverage by lines, and ``allow if input.x`` stands on one: the line is covered whether or not the
 rule fired. So the value ``v`` of the head number n becomes ``[kblock_fired(n), v][1]``: the engine computes it when the

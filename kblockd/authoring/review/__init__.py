@@ -1,7 +1,6 @@
-"""What ``kblockd policy check`` says beyond what a reload asks.
+"""The review of ``kblockd policy check``, beyond the checks of an activation.
 
     findings     a finding: an error, a warning or a note, with its place and the next step
-    shape        the shape of the input, and whether a path can exist in it
     metadata     ``# METADATA`` blocks as OPA reads them, with the place of every key
     annotations  the schemas that annotations name
     references   what the rules name of the input and of the bundle

@@ -1,6 +1,6 @@
-"""The approval floor: what an action of a risk tier takes at least, whatever policy answers.
+"""The approval floor: the minimum approvals of an action by risk tier, whatever policy answers.
 
-It stands in kblockd.yaml, so that whoever may write the policy folder alone cannot lower it.
+It is set in kblockd.yaml, so that write access to the policy folder alone cannot lower it.
 """
 
 from __future__ import annotations

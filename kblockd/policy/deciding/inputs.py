@@ -1,9 +1,9 @@
-"""The input of a question: its one shape (config/policy/README.md#input), and how a recorded one is put together again.
+"""The input of a query (config/policy/README.md#input), and how a recorded one is reassembled.
 
 Most of an input is kept anyway, under digests that the records name: the call, the contract, snapshots, outputs, reads.
 What is kept beside the record of a decision is the rest, with the digests of those; a few hundred bytes, classified
-``restricted``, with a retention of its own. Whoever puts an input together holds its digest against the record: what
-cannot be put together again is said to be so, never guessed.
+``restricted``, with a retention of its own. A reassembled input must have the recorded digest; one that cannot be
+reassembled is reported, never guessed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a bundle must pass in a throw-away child before it may decide anything."""
+"""Child side: the checks of a bundle before it may be activated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check(modules: Modules, time: DecisionTime, *, server: bool = False) -> tupl
 
 
 def unloadable(modules: Modules, time: DecisionTime, *, server: bool = False) -> list[BundleFault]:
-    """Why the bundle may not even be asked: what does not compile, or else what the linter finds."""
+    """Why the bundle cannot be evaluated at all: compile errors, or else the linter's faults."""
     return _compile(modules, time) or _lint(modules, time, server=server)
 
 

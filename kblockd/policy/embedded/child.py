@@ -77,7 +77,7 @@ class Child(asyncio.Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether it has ended, as far as its socket tells; the loop may hear of it later."""
+        """Whether its socket says that it has ended; the loop may notice later."""
         return self._failure is not None or self._ended()
 
     def ask(self, header: Mapping[str, Any], body: bytes, replied: Replied) -> None:
@@ -104,8 +104,8 @@ class Child(asyncio.Protocol):
         return await answer
 
     def catch_up(self) -> None:
-        """Takes what has arrived and the loop has not read: one that stood still runs its timers first. The child's end
-        it leaves to the loop."""
+        """Reads what the loop has not read yet: a stalled loop runs its timers first. Leaves the end of the stream to the
+        loop."""
         while self._failure is None:
             try:
                 data = self._socket.recv(_PIECE, socket.MSG_DONTWAIT)
@@ -116,7 +116,7 @@ class Child(asyncio.Protocol):
             self.data_received(data)
 
     async def kill(self) -> None:
-        """SIGKILL, and the process is reaped; what waits fails. Idempotent."""
+        """Sends SIGKILL and reaps the process; open requests fail. Idempotent."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._fail("the policy process was killed")
@@ -127,7 +127,7 @@ class Child(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Whole replies go to those who asked, in order."""
+        """Passes complete replies to their callers, in order."""
         self._received += data
         try:
             while self._failure is None and (payload := frames.taken(self._received)) is not None:

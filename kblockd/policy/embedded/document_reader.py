@@ -1,8 +1,7 @@
-"""The documents of a bundle, read in a process that is killed when it takes too long (LOC-06).
+"""Parses the documents of a bundle in a process that is killed if it takes too long (LOC-06).
 
-Whoever may write to the policy folder may put anything there, and it is read before any signature is believed. Bytes,
-files, values and levels are bounded; time is bounded here, so that a document on which a parser is slow cannot keep the
-next, good bundle from its place.
+Documents are parsed before any signature is verified. Bytes, files, values and levels are bounded; time is bounded
+here, so that a document on which a parser is slow cannot block the next, good bundle.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from kblockd.policy.embedded.child import start
 from kblockd.policy.faults import BundleFault, PolicyRefused, refusal
 
 INLINE_BYTES: Final = 4 << 10
-"""Of all documents together; what is no longer takes no time worth a process, in YAML either."""
+"""Of all documents together; up to this size they are parsed inline, as a process would cost more."""
 
 REFUSED_LOOKS: Final = 30
-"""How many looks a refusal for want of time or memory stands: the machine may have been the reason."""
+"""For how many polls a refusal for lack of time or memory is cached: the cause may have been transient."""
 
 MAX_REPLY: Final = 32 << 20
 _STEP: Final = "nest less, write YAML as JSON, or keep less data"
@@ -31,8 +30,10 @@ _STEP: Final = "nest less, write YAML as JSON, or keep less data"
 
 @dataclass(slots=True)
 class KillableReader:
-    """A ``documents.Parse`` for the daemon, whose watch looks every second: what it has read of the same bytes counts
-    again. ``memory_mib`` is the address space of the process, ``seconds`` its time."""
+    """A ``documents.Parse`` for the daemon, which polls every second: the result for the same bytes is cached.
+
+    ``memory_mib`` is the address space of the process, ``seconds`` its time.
+    """
 
     memory_mib: int
     seconds: float = 10.0
@@ -56,7 +57,7 @@ class KillableReader:
         return self._found
 
     def _read(self, body: bytes) -> Documents | PolicyRefused:
-        """What can be remembered; raises ``PolicyRefused`` for what the machine was the reason of."""
+        """A result that may be cached; raises ``PolicyRefused`` for a transient failure."""
         self._looks = REFUSED_LOOKS
         try:
             reply = _reply(body, self.memory_mib, self.seconds)

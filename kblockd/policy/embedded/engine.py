@@ -1,4 +1,4 @@
-"""The embedded Rego engine: regorus in killable children, one revision at a time, swapped whole."""
+"""The embedded Rego engine: regorus in killable children, one revision at a time, swapped as a whole."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class EmbeddedEngine(LoadingEngine):
 async def check(bundle: Bundle, limits: EmbeddedLimits, *, server: bool = False, require_tests: bool = False) -> Bundle:
     """Lint, compile, probes and the bundle's own tests in a throw-away child; raises ``PolicyRefused``.
 
-    The bundle comes back with the number of tests that passed. Whatever kills the child or keeps it beyond
+    The bundle comes back with the number of tests that passed. Anything that kills the child or takes longer than
     ``load_seconds`` refuses the bundle: a parser bomb, a runaway test, a bundle that wants too much memory.
     ``server``: the bundle is meant for an OPA server, where ``time.now_ns`` is not the decision's time.
-    ``require_tests``: one whose author tested nothing is refused.
+    ``require_tests``: refuses a bundle without tests.
     """
     header = {"op": "check", "server": server}
     tests = await throwaway.ask(header, bundle, limits, "checking it", lambda reply: int(reply["tests"]))

@@ -33,7 +33,7 @@ def unpack(payload: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def taken(received: bytearray) -> bytes | None:
-    """The payload of the first whole reply, which is taken out of what was received; None while it is not complete.
+    """Removes and returns the payload of the first complete reply; None while it is incomplete.
 
     Raises ``ValueError`` for one that is longer than replies may be.
     """

@@ -34,7 +34,7 @@ class Modules:
         return cls(row["modules"], row["data"])
 
     def without_tests(self) -> Modules:
-        """What decides: test modules are never part of an engine that answers questions."""
+        """Test modules are never loaded into a deciding engine."""
         texts = {path: text for path, text in self.texts.items() if not path.endswith("_test.rego")}
         return Modules(texts, self.data)
 
@@ -68,7 +68,7 @@ def evaluate(engine: Any, time: DecisionTime, query: str, document: bytes, *, qu
 
 
 def _answer(engine: Any, query: str) -> dict[str, Any]:
-    """As a rule where that is certain, else as a query: a query walks every rule of every module first.
+    """Evaluates it as a rule if that is unambiguous, else as a query, which first walks every rule of every module.
 
     Alone, ``eval_rule_as_json`` cannot tell undefined from a text that says so, and refuses a path without a rule.
     """

@@ -1,8 +1,8 @@
-"""What a bundle must pass before OPA may decide by it, by the OPA binary itself in throw-away processes.
+"""The checks of a bundle before OPA may decide by it, run by the OPA binary itself in temporary processes.
 
 Compiled without the builtins that OPA calls non-deterministic (the network, randomness, the clock, the runtime,
-schemas that fetch others) and without ``print`` and ``trace``; no builtin over a value whose wrong type that OPA would
-be silent about; asked every entry point; its own tests run.
+schemas that fetch others) and without ``print`` and ``trace``; no builtin over a value whose wrong type this OPA would
+ignore; every entry point probed; its own tests run.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _fault(row: Mapping[str, Any]) -> BundleFault:
 
 
 async def _quiet(shop: Workshop) -> list[BundleFault]:
-    """``print`` is no builtin to the compiler: it takes such calls out or leaves them in, as OPA was started."""
+    """``print`` is not a builtin to the compiler, which keeps or removes such calls depending on OPA's flags."""
     return [
         BundleFault(file, int(where["row"]), int(where["col"]), "print may not be called", allowed.REFUSED["print"])
         for file, text in shop.bundle.modules.items()

@@ -36,7 +36,7 @@ class RemoteEngine:
         self._closed = False
 
     def status(self) -> PolicyStatus:
-        """``ready`` while a revision is in force and OPA served it when it was last looked at."""
+        """``ready`` while a revision is in force and OPA served it at the last poll."""
         ready = bool(self._revision) and not self._fault and not self._closed
         return PolicyStatus(ENGINE, self._revision, ready, self._fault)
 
@@ -89,13 +89,13 @@ class RemoteEngine:
                 entrypoints.check(entrypoint, reply["value"])
 
     def put_in_force(self, revision: str) -> None:
-        """From the next question on."""
+        """Applies from the next query on."""
         self._revision, self._fault = revision, ""
 
     def withdraw(self, fault: str) -> None:
-        """Nothing is in force any more."""
+        """Nothing is in force afterwards."""
         self._revision, self._fault = "", fault
 
     def found(self, fault: str) -> None:
-        """What the last look saw; empty when OPA serves the revision in force."""
+        """Sets the result of the last poll; "" if OPA serves the revision in force."""
         self._fault = fault

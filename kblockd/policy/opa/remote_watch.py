@@ -1,8 +1,8 @@
-"""Which revision a remote OPA serves, looked at again and again, and whether it may.
+"""Polls which revision a remote OPA serves, and whether it may.
 
 A revision comes into force when OPA serves it, ``kblockd policy check`` has passed it, its entry points answer the
-samples, and the activation is on record, in this order. Whatever goes wrong on the way leaves questions denied: OPA
-itself has already left the old revision.
+samples, and the activation is on record, in this order. Any failure on the way leaves queries denied: OPA itself
+has already left the old revision.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RemoteWatch:
         self._lock = asyncio.Lock()
 
     async def reload(self) -> bool:
-        """Looks now; True when OPA serves the revision that is in force afterwards."""
+        """Polls now; True if OPA serves the revision that is in force afterwards."""
         async with self._lock:
             try:
                 await self._look()
@@ -105,7 +105,7 @@ class RemoteWatch:
         await self._on_in_force(revision)
 
     async def _passed(self) -> Mapping[str, Passed]:
-        """What the file says now. One that cannot be read passes nothing: it may be how a revision was retired."""
+        """The revisions in the file. An unreadable file accepts none: it may have been removed to retire a revision."""
         try:
             return await asyncio.to_thread(revisions.read, self._file, self._writers)
         except RevisionsUnreadable as error:
@@ -115,6 +115,6 @@ class RemoteWatch:
 
 
 def _refusal(revision: str, message: str, file: Path) -> PolicyRefused:
-    """The record names a revision only when it is one of ours: OPA could say anything."""
+    """The record names a revision only if it has our format: OPA could return anything."""
     named = revision if revisions.is_revision(revision) else ""
     return PolicyRefused([BundleFault(str(file), 0, 0, message, _RUN_CHECK)], revision=named)

@@ -1,4 +1,4 @@
-"""Which builtins of *this* OPA are silent over a value of the wrong type when its rule index uses them (APV-08).
+"""Probes which builtins *this* OPA silences over a value of the wrong type when its rule index uses them (APV-08).
 
 Each builtin that the bundle names is asked twice with such a value from the input, by the OPA that will decide: in a
 rule's head, where it is an error, and in a rule's body. A body without the error is silent. So the next OPA's next
@@ -45,7 +45,7 @@ async def unguarded(shop: Workshop) -> list[BundleFault]:
 
 
 async def silent_builtins(shop: Workshop, *, every: bool = False) -> frozenset[str]:
-    """By asking; ``every``: not only those that the bundle names. Raises ``LoadFailed``."""
+    """Probes the builtins that the bundle names, or with ``every`` all. Raises ``LoadFailed``."""
     text = "\n".join(shop.bundle.deciding().values())
     offered = json.loads((shop.folder / "capabilities.json").read_text())["builtins"]
     questions = [each for row in offered if every or _may_call(text, row["name"]) for each in _questions(row)]

@@ -1,4 +1,4 @@
-"""A bundle as OPA takes it: the deciding modules, the data, and a manifest with our revision."""
+"""A bundle in OPA's format: the modules without tests, the data, and a manifest with our revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bundle in files of a folder of its own, and the OPA binary that looks at it in throw-away processes.
+"""A bundle laid out in a folder of its own, and temporary OPA processes over it.
 
 OPA is given neither the builtins that it calls non-deterministic (the network, randomness, the clock, the runtime,
 schemas that fetch others) nor ``print`` and ``trace``.
@@ -52,7 +52,7 @@ class Workshop:
             await running.kill()
 
     async def test(self, *arguments: str) -> tuple[int, bytes]:
-        """``opa test`` as JSON, as ``opa``; without a test it says nothing, which becomes an empty list."""
+        """``opa test`` as JSON, as ``opa``; its empty output without a test becomes an empty list."""
         timeout = f"--timeout={self.limits.load_seconds:g}s"
         code, output = await self.opa("test", "--format=json", timeout, CAPABILITIES, *arguments, "--bundle", ".")
         return code, output.strip() or b"[]"
@@ -93,8 +93,8 @@ async def opened(
 
 
 def shown(output: bytes) -> str:
-    """The beginning of what a program said, as one line."""
-    return " ".join(output.decode(errors="replace").split())[:300] or "it said nothing"
+    """The start of a program's output, as one line."""
+    return " ".join(output.decode(errors="replace").split())[:300] or "no output"
 
 
 def _write(bundle: Bundle, folder: Path) -> None:
@@ -112,7 +112,7 @@ def _write(bundle: Bundle, folder: Path) -> None:
 
 
 async def _allowed(shop: Workshop) -> dict[str, Any]:
-    """What this OPA offers, without what may not decide."""
+    """This OPA's capabilities, without the builtins that a policy may not use."""
     code, output = await shop.opa("capabilities", "--current")
     try:
         offered: dict[str, Any] = json.loads(output)

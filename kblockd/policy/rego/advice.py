@@ -1,4 +1,4 @@
-"""The next step for what an engine says of a policy in its own words; both engines get the same."""
+"""The next step for an error message of either engine."""
 
 from __future__ import annotations
 

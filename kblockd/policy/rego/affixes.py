@@ -1,9 +1,9 @@
-"""``startswith(x, "a")`` in a rule body where ``x`` may be no string: OPA answers undefined, not an error (APV-08).
+"""``startswith(x, "a")`` in a rule body where ``x`` may not be a string: OPA answers undefined, not an error (APV-08).
 
 OPA indexes rules by ``startswith``, ``endswith``, ``glob.match`` and ``strings.any_…_match``: a value of another type
 leaves the rule out before the builtin sees it, even with strict builtin errors. ``bad if startswith(input.v, "x")`` is
 then undefined for 7, and ``allow if not bad`` allows; the embedded engine has an error, which denies. So the operand
-must be a string for sure: by ``is_string`` before it in the same body, by an equality with a text, or by the schema of
+must certainly be a string: by ``is_string`` before it in the same body, by an equality with a text, or by the schema of
 the input. Nested calls, ``not`` and ``with`` are never indexed.
 """
 

@@ -44,7 +44,7 @@ def lint(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Bun
 
 
 def server_faults(tree: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[BundleFault]:
-    """What an OPA server would answer from something else than the input, and data that are the server's own."""
+    """Builtins that an OPA server would not answer from the input alone, and data that shadow the server's own."""
     own = (
         [BundleFault("data", 0, 0, "data.system is OPA's own", "give the document another name")]
         if "system" in data

@@ -1,4 +1,4 @@
-"""What is a string for sure: by the schema of the input, or because a document of the bundle holds one."""
+"""Which paths certainly hold strings: by the schema of the input, or by a document of the bundle."""
 
 from __future__ import annotations
 
