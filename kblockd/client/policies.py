@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kblockd._proto.kblock.v1 import policy_service_pb2 as pb
 from kblockd.client.rpcs import Rpc
 from kblockd.domain.canonical import canonical, reparse
+
+CHECK_SECONDS: Final = 60.0
+"""A bundle is checked and loaded before the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ def set_candidate(archive: bytes) -> Rpc[PolicyCandidate]:
         return _candidate(response.candidate)
 
     request = pb.PolicyServiceSetCandidateRequest(bundle=archive)
-    return Rpc(_path("SetCandidate"), request, pb.PolicyServiceSetCandidateResponse, read)
+    return Rpc(_path("SetCandidate"), request, pb.PolicyServiceSetCandidateResponse, read, timeout=CHECK_SECONDS)
 
 
 def candidate() -> Rpc[PolicyCandidate | None]:

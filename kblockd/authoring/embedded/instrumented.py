@@ -34,7 +34,7 @@ class _Edit:
 
 
 class InstrumentedCopy:
-    """An engine over the copy, and the rules that fired since ``clear``."""
+    """An engine over the copy, and the rules that have fired in it."""
 
     def __init__(self, modules: Modules, time: DecisionTime) -> None:
         tree = [Module.from_ast(row) for row in json.loads(load(modules, time).get_ast_as_json())]
@@ -44,10 +44,6 @@ class InstrumentedCopy:
         texts = {module.file: self._copy(module) for module in tree}
         self.engine: Any = load(Modules(texts, modules.data), time)
         self.engine.add_extension(_FIRED, 1, self._note)
-
-    def clear(self) -> None:
-        """Forgets what fired."""
-        self._numbers.clear()
 
     def fired(self) -> list[Rule]:
         """In the order of the files."""

@@ -120,11 +120,6 @@ def _reason(error: Exception) -> str:
     return ("a duplicate key" if isinstance(error, DuplicateKeyError) else f"invalid YAML: {error.problem}") + place
 
 
-def merged(files: Mapping[str, bytes]) -> dict[str, Any]:
-    """One document of all: that of ``a/b/data.json`` is ``data.a.b``. Raises ``PolicyRefused`` where two meet."""
-    return dict(parsed({name: files[name] for name in filter(is_data, files)}).data)
-
-
 def digest(name: str, content: bytes) -> str:
     """SHA-256 as a signature of OPA holds it: of a document over its values, keys in order, without blanks; of any
     other file over its bytes. Raises ``PolicyRefused`` for a document that cannot be read."""

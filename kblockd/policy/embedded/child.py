@@ -104,7 +104,7 @@ class Child(asyncio.Protocol):
         return await answer
 
     def catch_up(self) -> None:
-        """Reads what the loop has not read yet: a stalled loop runs its timers first. Leaves the end of the stream to the
+        """Reads what the loop has not read yet: a stalled loop runs its timers first. Leaves the stream's end to the
         loop."""
         while self._failure is None:
             try:

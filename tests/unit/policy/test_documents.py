@@ -42,7 +42,7 @@ SIGNED_BY_OPA = {
 
 def refused(**files: bytes) -> BundleFault:
     with pytest.raises(PolicyRefused) as raised:
-        documents.merged({name.replace("__", "/").replace("_", "."): data for name, data in files.items()})
+        documents.parsed({name.replace("__", "/").replace("_", "."): data for name, data in files.items()})
     return raised.value.faults[0]
 
 
@@ -59,7 +59,7 @@ def test_other_files_are_digested_as_they_are() -> None:
 
 
 def test_folders_become_keys_and_objects_merge() -> None:
-    found = documents.merged(
+    found = documents.parsed(
         {
             "data.json": b'{"a": {"x": 1}}',
             "data.yaml": b"b: on\n",
@@ -79,7 +79,7 @@ def test_two_values_for_one_path() -> None:
 
 def test_top_must_be_an_object_below_anything_goes() -> None:
     assert "must be an object" in refused(data_json=b"[1]").message
-    assert documents.merged({"a/data.json": b"[1]"}) == {"a": [1]}
+    assert documents.parsed({"a/data.json": b"[1]"}) == {"a": [1]}
 
 
 def test_yaml_that_would_explode_is_refused_before_it_is_built() -> None:
