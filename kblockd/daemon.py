@@ -48,9 +48,11 @@ from kblockd.inquiries import Inquiries
 from kblockd.ledger.ledger import Ledger
 from kblockd.ledger_store import last_record_time, open_store, verify_after_unclean_stop
 from kblockd.observability import open_traces
-from kblockd.policy.engine import PolicyEngine
-from kblockd.policy.shared import SharedEngine
-from kblockd.policy.standing import StandingFile
+from kblockd.policy.activation.standing import StandingFile
+from kblockd.policy.deciding import PolicyEngine
+from kblockd.policy.deciding.candidate import ComparingEngine
+from kblockd.policy.deciding.shared import SharedEngine
+from kblockd.policy_candidate import Candidates
 from kblockd.policy_watch import prepare, watch
 from kblockd.rpc.identity import Listener, LoopbackListener, UnixListener
 from kblockd.rpc.server import RpcServer
@@ -165,10 +167,14 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     stack.callback(watchdog.stop)  # after the upstreams are closed: a plugin may block the loop there too
     upstreams = await _open_upstreams(configuration, stack, clock)
     stack.push_async_callback(engine.close)
-    parts = _parts(configuration, store, engine, upstreams, keys, clock, ids, failpoints)
+    comparing = ComparingEngine(SharedEngine(engine, Slots(None, configuration.limits.per_principal.policy_questions)))
+    candidates = Candidates(comparing, configuration.policy, clock, ids)
+    stack.push_async_callback(candidates.clear)
+    parts = _parts(configuration, store, comparing, upstreams, keys, clock, ids, failpoints)
     stack.push_async_callback(refusals.write_counts, parts)  # after the last call, before the store closes
     supervisor = Supervisor(parts, tracing.begin, tracing.finish)
-    rpc = _rpc(configuration, parts, engine, supervisor, tracing)
+    inquiries = Inquiries(engine, store, configuration.policy, clock, ids)
+    rpc = _rpc(configuration, parts, inquiries, candidates, supervisor, tracing)
     standing = StandingFile(configuration.data_dir, engine, clock)
     policy = watch(engine, new_watch, activation, standing)
     await prepared
@@ -255,7 +261,7 @@ def _parts(
     return Parts(
         store=store,
         ledger=Ledger(store, configuration.origin, lambda: [keys.log]),
-        engine=SharedEngine(engine, Slots(None, limits.per_principal.policy_questions)),
+        engine=engine,
         upstreams=upstreams,
         contracts=configuration.contracts,
         principals=configuration.principals,
@@ -288,7 +294,12 @@ def _plugins(configuration: Configuration) -> dict[str, AdapterPlugin]:
 
 
 def _rpc(
-    configuration: Configuration, parts: Parts, engine: PolicyEngine, supervisor: Supervisor, tracing: Tracing
+    configuration: Configuration,
+    parts: Parts,
+    inquiries: Inquiries,
+    candidates: Candidates,
+    supervisor: Supervisor,
+    tracing: Tracing,
 ) -> RpcServer:
     approvals = Approvals(
         parts.store,
@@ -308,7 +319,8 @@ def _rpc(
         parts.clock,
         parts.ids,
         tracing,
-        policies=Inquiries(engine, parts.store, configuration.policy, parts.clock, parts.ids),
+        policies=inquiries,
+        candidates=candidates,
         admission=parts.admission,
         max_arguments=configuration.limits.arguments_bytes,
     )

@@ -7,30 +7,26 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kblockd.config import PolicySettings
 from kblockd.config.configuration import RemoteOpa, SupervisedOpa
 from kblockd.domain.clock import Clock
 from kblockd.domain.ids import Ids
-from kblockd.policy import bundle as bundles
-from kblockd.policy import embedded, reviewer
-from kblockd.policy import explain as explaining
-from kblockd.policy.asking import Asker
-from kblockd.policy.bundle import Bundle, Origin, Reader
-from kblockd.policy.engine import PolicyEngine
-from kblockd.policy.explain import EmbeddedObserver, Explanation
-from kblockd.policy.faults import PolicyRefused, refusal
-from kblockd.policy.loading import LoadingEngine
-from kblockd.policy.pool import EmbeddedLimits
-from kblockd.policy.reading import KillableReader
-from kblockd.policy.reload import BundleWatch
-from kblockd.policy.review.findings import Finding
-from kblockd.policy.signatures import Unsigned
-from kblockd.policy.trials import EmbeddedTester, Trials
+from kblockd.policy.activation.bundle_watch import BundleWatch
+from kblockd.policy.activation.loading import LoadingEngine
+from kblockd.policy.bundles import bundle as bundles
+from kblockd.policy.bundles.bundle import Bundle, Origin, Reader
+from kblockd.policy.bundles.signatures import Unsigned
+from kblockd.policy.deciding import PolicyEngine
+from kblockd.policy.embedded import engine as embedded
+from kblockd.policy.embedded.document_reader import KillableReader
+from kblockd.policy.embedded.pool import EmbeddedLimits
+from kblockd.policy.faults import PolicyRefused
 
 if TYPE_CHECKING:
     from kblockd.policy.opa.process import OpaLimits
@@ -75,8 +71,7 @@ def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[Polic
     """The engine, which the caller closes, and a function that creates its watch. Starts nothing."""
     if isinstance(settings.opa, RemoteOpa):
         return _remote(settings, settings.opa, clock, ids)
-    opa = settings.opa
-    engine = _supervised(settings, opa, clock, ids) if opa else _embedded(settings, clock, ids)
+    engine = open_loading(settings, clock, ids)
 
     def new_watch(on_activated: OnActivated, on_in_force: OnActivated, on_refused: OnRefused) -> Watch:
         return BundleWatch(
@@ -90,6 +85,23 @@ def open_engine(settings: PolicySettings, clock: Clock, ids: Ids) -> tuple[Polic
         )
 
     return engine, new_watch
+
+
+def open_loading(settings: PolicySettings, clock: Clock, ids: Ids) -> LoadingEngine:
+    """The embedded engine or a supervised OPA, which the caller closes; not for a remote one."""
+    if isinstance(settings.opa, SupervisedOpa):
+        return _supervised(settings, settings.opa, clock, ids)
+    return _embedded(settings, clock, ids)
+
+
+@contextmanager
+def own_settings(settings: PolicySettings) -> Iterator[PolicySettings]:
+    """For an engine beside the deciding one: a remote OPA is replaced by its binary, or without one by the embedded
+    engine. The folder for OPA's sockets lasts as long as the context."""
+    command = settings.opa.command if settings.opa else None
+    with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
+        opa = SupervisedOpa(command, Path(folder)) if command else None
+        yield replace(settings, opa=opa, require_tests=False)
 
 
 def read(settings: PolicySettings, path: Path | None = None) -> Bundle:
@@ -108,6 +120,12 @@ def draft(settings: PolicySettings, path: Path) -> Bundle:
     return read(replace(settings, trust=replace(settings.trust, unsigned=Unsigned.ANYTHING)), path)
 
 
+def draft_of_archive(settings: PolicySettings, archive: bytes, clock: Clock) -> Bundle:
+    """As ``draft``, for a ``.tar.gz`` that somebody sent: its documents are read in a process. Blocks."""
+    trust = replace(settings.trust, unsigned=Unsigned.ANYTHING)
+    return bundles.from_archive(archive, trust, clock.now, KillableReader(settings.memory_mib))
+
+
 async def check(settings: PolicySettings, bundle: Bundle) -> Bundle:
     """The checks that ``bundle`` must pass before the configured engine may use it; raises ``PolicyRefused``.
 
@@ -117,58 +135,11 @@ async def check(settings: PolicySettings, bundle: Bundle) -> Bundle:
     opa = settings.opa
     if opa is None or opa.command is None:
         tested = settings.require_tests and opa is None
-        return await embedded.check(bundle, _embedded_limits(settings), server=opa is not None, require_tests=tested)
+        return await embedded.check(bundle, embedded_limits(settings), server=opa is not None, require_tests=tested)
     from kblockd.policy.opa.check import check as check_by_opa
 
     with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
-        return await check_by_opa(bundle, opa.command, Path(folder), _opa_limits(settings))
-
-
-async def explain(
-    settings: PolicySettings,
-    bundle: Bundle,
-    entrypoint: str,
-    document: Mapping[str, Any],
-    clock: Clock,
-    ids: Ids,
-    *,
-    quoting: bool = False,
-) -> Explanation:
-    """The configured engine's decision by ``bundle`` for an input, and which rules fired; raises ``PolicyRefused``.
-
-    Runs in temporary processes, so that the deciding engine and its deadline are unaffected. ``quoting``: errors may
-    quote the input, because its author reads them.
-    """
-    opa = settings.opa
-    if opa is None:
-        embedded_asker = Asker(embedded.ENGINE, clock, ids)
-        observer = EmbeddedObserver(_embedded_limits(settings), quoting)
-        return await explaining.explain(bundle, entrypoint, document, observer, embedded_asker, settings.floors)
-    if opa.command is None:
-        message = "a remote OPA does not tell which rules fired"
-        raise refusal("policy.opa", message, "name an OPA binary as policy.opa.command")
-    from kblockd.policy.opa.explain import OpaObserver
-
-    with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
-        by_opa = OpaObserver(opa.command, Path(folder), _opa_limits(settings), quoting)
-        asker = Asker("opa", clock, ids)
-        return await explaining.explain(bundle, entrypoint, document, by_opa, asker, settings.floors)
-
-
-async def run_tests(settings: PolicySettings, bundle: Bundle, only: str) -> Trials:
-    """Runs the tests of ``bundle`` whose name matches ``only`` (RE2); raises ``PolicyRefused``."""
-    opa = settings.opa
-    if opa is None or opa.command is None:
-        return await EmbeddedTester(_embedded_limits(settings)).test(bundle, only)
-    from kblockd.policy.opa.trials import OpaTester
-
-    with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
-        return await OpaTester(opa.command, Path(folder), _opa_limits(settings)).test(bundle, only)
-
-
-async def review(settings: PolicySettings, bundle: Bundle) -> tuple[Finding, ...]:
-    """Findings about ``bundle`` for its authors, beyond ``check``."""
-    return await reviewer.review(bundle, _embedded_limits(settings), server=settings.opa is not None)
+        return await check_by_opa(bundle, opa.command, Path(folder), opa_limits(settings))
 
 
 def note(settings: PolicySettings, bundle: Bundle, at: str) -> Path | None:
@@ -181,13 +152,15 @@ def note(settings: PolicySettings, bundle: Bundle, at: str) -> Path | None:
     return settings.opa.revisions
 
 
-def _embedded_limits(settings: PolicySettings) -> EmbeddedLimits:
+def embedded_limits(settings: PolicySettings) -> EmbeddedLimits:
+    """The limits of a child process."""
     return EmbeddedLimits(
         evaluate_seconds=settings.evaluate_timeout_seconds, workers=settings.workers, memory_mib=settings.memory_mib
     )
 
 
-def _opa_limits(settings: PolicySettings) -> OpaLimits:
+def opa_limits(settings: PolicySettings) -> OpaLimits:
+    """The limits of an OPA process."""
     from kblockd.policy.opa.process import OpaLimits
 
     return OpaLimits(settings.evaluate_timeout_seconds, memory_mib=settings.memory_mib)
@@ -199,20 +172,20 @@ def _reader(settings: PolicySettings, clock: Clock) -> Reader:
 
 
 def _embedded(settings: PolicySettings, clock: Clock, ids: Ids) -> LoadingEngine:
-    limits, reader = _embedded_limits(settings), _reader(settings, clock)
+    limits, reader = embedded_limits(settings), _reader(settings, clock)
     return embedded.EmbeddedEngine(limits, clock, ids, reader, require_tests=settings.require_tests)
 
 
 def _supervised(settings: PolicySettings, opa: SupervisedOpa, clock: Clock, ids: Ids) -> LoadingEngine:
     from kblockd.policy.opa.supervised import SupervisedEngine
 
-    limits = _opa_limits(settings)
+    limits = opa_limits(settings)
     return SupervisedEngine(opa.command, opa.run_dir, limits, clock, ids, _reader(settings, clock))
 
 
 def _remote(settings: PolicySettings, opa: RemoteOpa, clock: Clock, ids: Ids) -> tuple[PolicyEngine, NewWatch]:
     from kblockd.policy.opa.remote import RemoteEngine
-    from kblockd.policy.opa.watch import RemoteWatch
+    from kblockd.policy.opa.remote_watch import RemoteWatch
 
     engine = RemoteEngine(opa.access, settings.evaluate_timeout_seconds, clock, ids)
 

@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kblockd import decision_point
 from kblockd.admission import Slots
+from kblockd.authoring import commands
 from kblockd.config import PolicySettings
 from kblockd.domain import rows
 from kblockd.domain.clock import Clock
 from kblockd.domain.errors import FailedPrecondition, Reason, ResourceExhausted
 from kblockd.domain.ids import Ids
-from kblockd.policy.asking import nothing_in_force
-from kblockd.policy.engine import Decision, PolicyEngine, PolicyStatus
-from kblockd.policy.explain import Explanation
+from kblockd.policy.activation.loading import LoadingEngine
+from kblockd.policy.deciding import Decision, PolicyEngine, PolicyStatus
+from kblockd.policy.deciding.evaluator import nothing_in_force
+from kblockd.policy.deciding.explanation import Explanation
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.loading import LoadingEngine
 from kblockd.store.protocol import Row, Store
 
 EVALUATIONS: Final = 4
@@ -67,7 +67,7 @@ class Inquiries:
             )
         with _slot(self._explaining):
             try:
-                return await decision_point.explain(
+                return await commands.explain(
                     self.settings, self.engine.bundle, entrypoint, document, self.clock, self.ids
                 )
             except PolicyRefused as refused:

@@ -9,10 +9,10 @@ from kblockd.config import PolicySettings
 from kblockd.decision_point import Activated, NewWatch, Watch
 from kblockd.domain import rows
 from kblockd.execution.activate import Activation
-from kblockd.policy.engine import PolicyEngine
+from kblockd.policy.activation.loading import LoadingEngine
+from kblockd.policy.activation.standing import StandingFile
+from kblockd.policy.deciding import PolicyEngine
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.loading import LoadingEngine
-from kblockd.policy.standing import StandingFile
 
 _log = logging.getLogger(__name__)
 

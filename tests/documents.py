@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kblockd.evidence import codec, receipts
 from kblockd.evidence.statements import Approval, Disposition, Receipt, Result
-from kblockd.policy import entrypoints
+from kblockd.policy.deciding import entrypoints
 from kblockd.rpc import status
 from kblockd.telemetry.contract import SPANS
 from kblockd.upstream.adapter import Sent

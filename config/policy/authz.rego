@@ -37,6 +37,12 @@ policy_reads := {
 	"/kblock.v1.PolicyService/GetStatus",
 }
 
+candidate_methods := {
+	"/kblock.v1.PolicyService/ClearCandidate",
+	"/kblock.v1.PolicyService/GetCandidate",
+	"/kblock.v1.PolicyService/SetCandidate",
+}
+
 # An agent may withdraw what it asked for, and no more of approvals than that.
 agent_methods := execution_reads | {
 	"/kblock.v1.ApprovalService/Revoke",
@@ -77,6 +83,14 @@ grants contains {"tenants": [input.principal.tenant], "agents": ["*"]} if {
 	input.principal.kind != "agent"
 	"auditor" in input.principal.roles
 	input.method in auditor_methods
+}
+
+# METADATA
+# description: A policy editor tries a candidate beside the policy in force, and asks both; neither has consequences.
+grants contains {"tenants": [input.principal.tenant], "agents": ["*"]} if {
+	input.principal.kind != "agent"
+	"policy-editor" in input.principal.roles
+	input.method in policy_reads | candidate_methods
 }
 
 # METADATA

@@ -9,6 +9,8 @@ lead := {"id": "local:lead", "kind": "person", "tenant": "acme", "owner": "perso
 
 operator := {"id": "local:operator", "kind": "person", "tenant": "*", "owner": "person:op", "roles": ["operator"]}
 
+editor := {"id": "local:editor", "kind": "person", "tenant": "acme", "owner": "person:ed", "roles": ["policy-editor"]}
+
 auditor := {"id": "local:audit", "kind": "person", "tenant": "acme", "owner": "person:audit", "roles": ["auditor"]}
 
 answer(principal, method) := result if {
@@ -110,6 +112,21 @@ test_only_auditors_and_operators_ask_the_policy_without_consequence if {
 		refused(agent, path)
 		refused(lead, path)
 	}
+}
+
+test_policy_editors_and_operators_try_a_candidate if {
+	every method in ["ClearCandidate", "GetCandidate", "SetCandidate"] {
+		path := concat("", ["/kblock.v1.PolicyService/", method])
+		answer(editor, path) == tenant
+		answer(operator, path) == all
+		refused(auditor, path)
+		refused(agent, path)
+		refused(lead, path)
+		refused(object.union(editor, {"kind": "agent"}), path)
+	}
+	answer(editor, "/kblock.v1.PolicyService/Explain") == tenant
+	refused(editor, "/kblock.v1.ExecutionService/Execute")
+	refused(editor, "/kblock.v1.LedgerService/Read")
 }
 
 test_two_roles_add_up if {

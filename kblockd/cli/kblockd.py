@@ -1,4 +1,5 @@
-"""``kblockd``: the operator's command. No command but ``serve`` needs or disturbs a running daemon."""
+"""``kblockd``: the operator's command. Only ``policy reload|candidate`` need a running daemon, and none disturbs
+one."""
 
 from __future__ import annotations
 

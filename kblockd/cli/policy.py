@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kblockd.cli.policy_candidate import candidate
 from kblockd.cli.policy_check import check, schema
 from kblockd.cli.policy_diff import diff_
 from kblockd.cli.policy_eval import eval_
@@ -16,5 +17,5 @@ def policy() -> None:
     """The policy that decides."""
 
 
-for _command in (check, test_, eval_, diff_, schema, reload, status):
+for _command in (check, test_, eval_, diff_, candidate, schema, reload, status):
     policy.add_command(_command)

@@ -13,17 +13,18 @@ from typing import Any
 import click
 
 from kblockd import decision_point
+from kblockd.authoring import commands
+from kblockd.authoring.review.findings import ReviewFinding
+from kblockd.authoring.reviewer import SCHEMA_FILE, schema_text
 from kblockd.cli.exits import ERROR, guarded
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.cli.policy_source import Choice, source_options
 from kblockd.config import PolicySettings
 from kblockd.domain.clock import rfc3339
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.files import SIGNATURES
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.bundles.files import SIGNATURES
+from kblockd.policy.faults import BundleFault, PolicyRefused
 from kblockd.policy.opa.tarball import build
-from kblockd.policy.review.findings import Finding
-from kblockd.policy.reviewer import SCHEMA_FILE, schema_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ class _Checked:
 
     revision: str
     bundle: Bundle | None
-    faults: Sequence[Fault]
-    findings: Sequence[Finding]
+    faults: Sequence[BundleFault]
+    findings: Sequence[ReviewFinding]
 
     def passes(self, *, strict: bool) -> bool:
         """Whether the bundle is accepted without errors, and with ``strict`` without warnings."""
@@ -109,12 +110,12 @@ def _read(choice: Choice, settings: PolicySettings, *, draft: bool) -> Bundle:
 async def _check(settings: PolicySettings, bundle: Bundle) -> _Checked:
     """Also reviews a refused bundle, because a finding may explain the refusal."""
     passed: Bundle | None = None
-    faults: Sequence[Fault] = ()
+    faults: Sequence[BundleFault] = ()
     try:
         passed = await decision_point.check(settings, bundle)
     except PolicyRefused as refused:
         faults = refused.faults
-    findings = await decision_point.review(settings, bundle)
+    findings = await commands.review(settings, bundle)
     if passed is None:  # notes only say what could not be reviewed, which the refusal covers
         findings = tuple(finding for finding in findings if finding.level != "note")
     return _Checked(bundle.revision, passed, faults, findings)
@@ -143,7 +144,7 @@ def _say(checked: _Checked, noted: Path | None) -> None:
         click.echo(plain(f"noted in {noted}: the remote OPA may serve it"))
 
 
-def _counted(findings: Sequence[Finding]) -> str:
+def _counted(findings: Sequence[ReviewFinding]) -> str:
     levels = [finding.level for finding in findings]
     counts = [(levels.count(level), level) for level in ("error", "warning", "note")]
     return "".join(f", {count} {level}{'s' if count > 1 else ''}" for count, level in counts if count)

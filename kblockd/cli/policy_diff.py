@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -15,16 +14,14 @@ from typing import Any, Final
 import click
 
 from kblockd import decision_point
+from kblockd.authoring.diff import Change, Compared, Tally, diff
 from kblockd.cli.exits import OK, UNFINISHED, guarded
 from kblockd.cli.options import config_option
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.config import PolicySettings, load
-from kblockd.config.configuration import RemoteOpa, SupervisedOpa
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.diff import Change, Compared, Tally, diff
-from kblockd.policy.engine import PolicyEngine
-from kblockd.policy.loading import LoadingEngine
-from kblockd.policy.verdicts import Verdict
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.deciding import PolicyEngine
+from kblockd.policy.deciding.verdicts import Verdict
 from kblockd.store.database import StoreView, open_view
 from kblockd.store.protocol import StoreRefused, StoreUnreadable
 from kblockd.system import RandomIds, SystemClock
@@ -114,25 +111,14 @@ async def _engine(settings: PolicySettings, bundle: Bundle | None) -> AsyncItera
     if bundle is None:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
-        own = _own(settings, Path(folder))
+    with decision_point.own_settings(replace(settings, evaluate_timeout_seconds=EVALUATE_SECONDS)) as own:
         checked = await decision_point.check(own, bundle)
-        engine, _ = decision_point.open_engine(own, SystemClock(), RandomIds())
-        assert isinstance(engine, LoadingEngine)  # noqa: S101  # never a remote one, see _own
+        engine = decision_point.open_loading(own, SystemClock(), RandomIds())
         try:
             await engine.activate(checked)
             yield engine
         finally:
             await engine.close()
-
-
-def _own(settings: PolicySettings, folder: Path) -> PolicySettings:
-    """Settings for the configured engine; a remote OPA is replaced by a local one, or without a binary by the embedded
-    engine."""
-    opa = settings.opa
-    command = opa.command if isinstance(opa, RemoteOpa | SupervisedOpa) else None
-    own = SupervisedOpa(command, folder) if command else None
-    return replace(settings, opa=own, evaluate_timeout_seconds=EVALUATE_SECONDS, require_tests=False)
 
 
 def _progress(size: int) -> Callable[[int], None]:
@@ -170,7 +156,7 @@ def _text(verdict: Verdict) -> str:
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:
-    return {**verdict.said, "reasons": list(verdict.codes)}
+    return {**verdict.consequence, "reasons": list(verdict.codes)}
 
 
 def _print(differences: _Differences) -> None:

@@ -10,14 +10,14 @@ from typing import IO, Any, Final
 
 import click
 
-from kblockd import decision_point
+from kblockd.authoring import commands
 from kblockd.cli.exits import ERROR, guarded
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.cli.policy_source import Choice, source_options
 from kblockd.domain.canonical import MAX_BYTES, NotCanonical, parse
-from kblockd.policy.entrypoints import ENTRYPOINTS
-from kblockd.policy.explain import Explanation
-from kblockd.policy.floor import Ruling
+from kblockd.policy.deciding.entrypoints import ENTRYPOINTS
+from kblockd.policy.deciding.explanation import Explanation
+from kblockd.policy.deciding.floor import Ruling
 from kblockd.system import RandomIds, SystemClock
 
 SHORT: Final[Mapping[str, str]] = {entrypoint.split("/")[1]: entrypoint for entrypoint in ENTRYPOINTS}
@@ -39,7 +39,7 @@ def eval_(choice: Choice, entrypoint: str, document: IO[bytes]) -> None:
     settings = choice.settings()
     bundle = choice.draft(settings)
     explanation = asyncio.run(
-        decision_point.explain(settings, bundle, SHORT[entrypoint], given, SystemClock(), RandomIds(), quoting=True)
+        commands.explain(settings, bundle, SHORT[entrypoint], given, SystemClock(), RandomIds(), quoting=True)
     )
     if is_json():
         emit(_document(explanation, engine="opa" if settings.opa else "embedded"))

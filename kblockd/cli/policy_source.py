@@ -16,8 +16,8 @@ from kblockd import decision_point
 from kblockd.cli.options import config_option
 from kblockd.config import PolicySettings, load
 from kblockd.config.configuration import RemoteOpa, SupervisedOpa
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.signatures import Trust, Unsigned
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.bundles.signatures import Trust, Unsigned
 
 F = TypeVar("F", bound=Callable[..., Any])
 ENGINES: Final = ("embedded", "opa")

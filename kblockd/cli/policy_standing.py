@@ -18,8 +18,8 @@ from kblockd.cli.options import Seconds, config_option
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.config import Configuration, load
 from kblockd.domain import rows
+from kblockd.policy.activation.standing import Attempt, PolicyStanding, read
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.standing import Attempt, Standing, read
 from kblockd.store.database import open_view
 from kblockd.store.lock import holder, holder_token
 
@@ -86,7 +86,7 @@ def status(config: Path) -> None:
     sys.exit(OK if same else ERROR)
 
 
-def _listening(data_dir: Path) -> Standing:
+def _listening(data_dir: Path) -> PolicyStanding:
     """The standing of the running daemon; raises ``ValueError`` with the next step if none is ready."""
     pid, standing = holder(data_dir), read(data_dir)
     if pid is None:
@@ -96,7 +96,7 @@ def _listening(data_dir: Path) -> Standing:
     return standing
 
 
-def _awaited(data_dir: Path, before: Standing, until: float) -> Standing | None:
+def _awaited(data_dir: Path, before: PolicyStanding, until: float) -> PolicyStanding | None:
     """The standing once an attempt that began after ``before`` has ended; None if the daemon or the time ends first."""
     while time.monotonic() < until:
         standing = read(data_dir)
@@ -108,14 +108,14 @@ def _awaited(data_dir: Path, before: Standing, until: float) -> Standing | None:
     return None
 
 
-def _of_this_daemon(standing: Standing | None, pid: int | None, data_dir: Path) -> Standing | None:
+def _of_this_daemon(standing: PolicyStanding | None, pid: int | None, data_dir: Path) -> PolicyStanding | None:
     """Drops the revision of an earlier daemon: the running one has not activated it yet."""
     if standing is None or pid is None or standing.life == holder_token(data_dir):
         return standing
-    return Standing(pid, standing.engine, refused=standing.refused)
+    return PolicyStanding(pid, standing.engine, refused=standing.refused)
 
 
-def _active(configuration: Configuration, standing: Standing | None) -> dict[str, Any]:
+def _active(configuration: Configuration, standing: PolicyStanding | None) -> dict[str, Any]:
     """By a running daemon's standing file, whose store must not be opened while it writes; else by the ledger."""
     if standing:
         active = {"revision": standing.revision, "at": standing.since, "signer": standing.signer}
@@ -138,7 +138,7 @@ def _bundle(configuration: Configuration) -> tuple[str, str]:
         return "", str(refused)
 
 
-def _document(standing: Standing) -> dict[str, Any]:
+def _document(standing: PolicyStanding) -> dict[str, Any]:
     return {
         "engine": standing.engine,
         "revision": standing.revision,
@@ -150,7 +150,7 @@ def _document(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _say(active: dict[str, Any], standing: Standing | None, pid: int | None, revision: str, fault: str) -> None:
+def _say(active: dict[str, Any], standing: PolicyStanding | None, pid: int | None, revision: str, fault: str) -> None:
     click.echo(f"daemon:   runs as process {pid}" if pid else "daemon:   does not run")
     if standing and pid:
         _say_in_force(standing)
@@ -170,7 +170,7 @@ def _say(active: dict[str, Any], standing: Standing | None, pid: int | None, rev
         _say_faults(standing.refused)
 
 
-def _say_in_force(standing: Standing) -> None:
+def _say_in_force(standing: PolicyStanding) -> None:
     if not standing.revision:
         click.echo("in force: nothing: every call is denied")
         return

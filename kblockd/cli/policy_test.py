@@ -7,12 +7,12 @@ import sys
 
 import click
 
-from kblockd import decision_point
+from kblockd.authoring import commands
+from kblockd.authoring.trials import Lines, Trials
 from kblockd.cli.exits import ERROR, guarded
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.cli.policy_source import Choice, source_options
-from kblockd.policy import advice
-from kblockd.policy.trials import Lines, Trials
+from kblockd.policy.rego import advice
 
 
 @click.command("test", short_help="Runs the tests of a bundle, with coverage.")
@@ -37,7 +37,7 @@ def test_(choice: Choice, only: str, min_coverage: float) -> None:
     Exits with 1 when a test fails, when there is none, or when coverage stays below --min-coverage.
     """
     settings = choice.settings()
-    trials = asyncio.run(decision_point.run_tests(settings, choice.draft(settings), only))
+    trials = asyncio.run(commands.run_tests(settings, choice.draft(settings), only))
     if is_json():
         emit(trials.to_json())
     else:

@@ -59,6 +59,8 @@ from kblockd.client.errors import (
 from kblockd.client.policies import (
     PolicyActivation,
     PolicyAnswer,
+    PolicyCandidate,
+    PolicyDifference,
     PolicyExplanation,
     PolicyInForce,
     PolicyRule,
@@ -89,6 +91,8 @@ __all__ = [
     "PermissionDenied",
     "PolicyActivation",
     "PolicyAnswer",
+    "PolicyCandidate",
+    "PolicyDifference",
     "PolicyExplanation",
     "PolicyInForce",
     "PolicyRule",

@@ -14,7 +14,7 @@ from kblockd.client import channel, policies, rpcs
 from kblockd.client.answers import Answer, ConsistencyProof, Leaves, Page, SignedDecision, SignedReceipt, Story
 from kblockd.client.calls import Call
 from kblockd.client.errors import ApprovalTimeout, CallError, Unavailable, from_rpc
-from kblockd.client.policies import PolicyAnswer, PolicyExplanation, PolicyInForce
+from kblockd.client.policies import PolicyAnswer, PolicyCandidate, PolicyExplanation, PolicyInForce
 from kblockd.client.resuming import POLL_SECONDS, call_of, keyed, still_pending
 from kblockd.client.rpcs import Rpc
 from kblockd.domain.outcome import ApprovalView, Finding, Revocation, StageEvent
@@ -148,6 +148,18 @@ class Client:
     def policy_status(self) -> PolicyInForce:
         """The revision in force, and since when."""
         return self._run(policies.status())
+
+    def set_policy_candidate(self, archive: bytes) -> PolicyCandidate:
+        """Sets a revision (a ``.tar.gz``) that is asked every question beside the one in force, and changes nothing."""
+        return self._run(policies.set_candidate(archive))
+
+    def policy_candidate(self) -> PolicyCandidate | None:
+        """The comparison so far; None without a candidate."""
+        return self._run(policies.candidate())
+
+    def clear_policy_candidate(self) -> PolicyCandidate | None:
+        """Ends the comparison; its final counts, or None without a candidate."""
+        return self._run(policies.clear_candidate())
 
     def _still_pending(self, execution_id: str) -> bool:
         try:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kblockd._proto.kblock.v1 import policy_service_pb2 as pb
 from kblockd.client.rpcs import Rpc
 from kblockd.domain.canonical import canonical, reparse
+
+CHECK_SECONDS: Final = 60.0
+"""A bundle is checked and loaded before the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,38 @@ class PolicyInForce:
     activation: PolicyActivation | None
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyDifference:
+    """A question that the candidate answered differently; the last two say what follows from each answer.
+
+    ``execution_id`` is empty for a question about none."""
+
+    at: dt.datetime
+    execution_id: str
+    entrypoint: str
+    revision: str
+    decision_id: str
+    in_force: str
+    candidate: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCandidate:
+    """A revision that is compared with the one in force, and its questions so far by their outcome.
+
+    ``failed`` are those of ``changed`` that it did not decide, ``skipped`` those that it was not asked."""
+
+    revision: str
+    since: dt.datetime
+    tests: int
+    same: int
+    changed: int
+    other_reasons: int
+    failed: int
+    skipped: int
+    differences: tuple[PolicyDifference, ...] = ()
+
+
 def evaluate(entrypoint: str, document: Mapping[str, Any]) -> Rpc[PolicyAnswer]:
     """Raises ``NotCanonical`` (a ValueError) for an input without a canonical form."""
     request = pb.PolicyServiceEvaluateRequest(entrypoint=entrypoint, input_json=canonical(dict(document)))
@@ -117,6 +152,62 @@ def status() -> Rpc[PolicyInForce]:
         return PolicyInForce(response.engine, response.revision, response.ready, response.last_error, activation)
 
     return Rpc(_path("GetStatus"), pb.PolicyServiceGetStatusRequest(), pb.PolicyServiceGetStatusResponse, read)
+
+
+def set_candidate(archive: bytes) -> Rpc[PolicyCandidate]:
+    """``archive``: a ``.tar.gz``."""
+
+    def read(response: pb.PolicyServiceSetCandidateResponse) -> PolicyCandidate:
+        return _candidate(response.candidate)
+
+    request = pb.PolicyServiceSetCandidateRequest(bundle=archive)
+    return Rpc(_path("SetCandidate"), request, pb.PolicyServiceSetCandidateResponse, read, timeout=CHECK_SECONDS)
+
+
+def candidate() -> Rpc[PolicyCandidate | None]:
+    """With its differences."""
+
+    def read(response: pb.PolicyServiceGetCandidateResponse) -> PolicyCandidate | None:
+        differences = tuple(map(_difference, response.differences))
+        return _candidate(response.candidate, differences) if response.HasField("candidate") else None
+
+    return Rpc(_path("GetCandidate"), pb.PolicyServiceGetCandidateRequest(), pb.PolicyServiceGetCandidateResponse, read)
+
+
+def clear_candidate() -> Rpc[PolicyCandidate | None]:
+    """With its final counts."""
+
+    def read(response: pb.PolicyServiceClearCandidateResponse) -> PolicyCandidate | None:
+        return _candidate(response.candidate) if response.HasField("candidate") else None
+
+    request = pb.PolicyServiceClearCandidateRequest()
+    return Rpc(_path("ClearCandidate"), request, pb.PolicyServiceClearCandidateResponse, read)
+
+
+def _candidate(message: pb.PolicyCandidate, differences: tuple[PolicyDifference, ...] = ()) -> PolicyCandidate:
+    return PolicyCandidate(
+        message.revision,
+        message.since.ToDatetime(tzinfo=dt.UTC),
+        message.tests,
+        message.same,
+        message.changed,
+        message.other_reasons,
+        message.failed,
+        message.skipped,
+        differences,
+    )
+
+
+def _difference(message: pb.PolicyDifference) -> PolicyDifference:
+    return PolicyDifference(
+        message.at.ToDatetime(tzinfo=dt.UTC),
+        message.execution_id,
+        message.entrypoint,
+        message.revision,
+        message.decision_id,
+        message.in_force,
+        message.candidate,
+    )
 
 
 def _ruling(message: pb.PolicyRuling) -> PolicyRuling:

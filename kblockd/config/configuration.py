@@ -10,9 +10,9 @@ from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits
 from kblockd.paths import Writers
-from kblockd.policy.floor import Floors
+from kblockd.policy.bundles.signatures import Trust
+from kblockd.policy.deciding.floor import Floors
 from kblockd.policy.opa.access import RemoteAccess
-from kblockd.policy.signatures import Trust
 from kblockd.upstream.model import UpstreamConfig
 
 

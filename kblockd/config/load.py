@@ -17,7 +17,7 @@ from kblockd.domain.contract import ActionContract
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits, Shares
 from kblockd.paths import Writers
-from kblockd.policy.floor import Floor
+from kblockd.policy.deciding.floor import Floor
 from kblockd.upstream.model import UpstreamConfig
 
 

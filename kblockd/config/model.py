@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from kblockd.domain.contract.words import FROM_LIST, Name, Part, Seconds, Text
-from kblockd.policy.entrypoints import MAX_APPROVALS, MAX_ROLES
-from kblockd.policy.jws import Algorithm
+from kblockd.policy.bundles.jws import Algorithm
+from kblockd.policy.deciding.entrypoints import MAX_APPROVALS, MAX_ROLES
 
 
 def _owner_only(mode: str) -> str:

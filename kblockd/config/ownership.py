@@ -15,7 +15,7 @@ from kblockd.config.model import DaemonFile
 from kblockd.config.sources import Source, beside
 from kblockd.domain.contract import Path as KeyPath
 from kblockd.paths import Unsafe, Writers
-from kblockd.policy.files import check_writers
+from kblockd.policy.bundles.files import check_writers
 from kblockd.upstream.model import UpstreamConfig
 
 _OPA_FILES = ("command", "run_dir", "revisions", "token_file", "ca_file", "client_cert_file", "client_key_file")

@@ -11,8 +11,8 @@ from kblockd.config.fault import ConfigurationFault
 from kblockd.config.model import DaemonFile, VerificationKeySection
 from kblockd.config.sources import Source, beside
 from kblockd.domain.contract import Path as KeyPath
-from kblockd.policy.jws import BadKey, VerificationKey
-from kblockd.policy.signatures import UNVERIFIED, Trust, Unsigned
+from kblockd.policy.bundles.jws import BadKey, VerificationKey
+from kblockd.policy.bundles.signatures import UNVERIFIED, Trust, Unsigned
 
 MAX_BYTES: Final = 64 << 10
 _AT: Final[KeyPath] = ("policy", "verification")

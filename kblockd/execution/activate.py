@@ -18,7 +18,7 @@ from kblockd.domain.principal import Principal
 from kblockd.domain.records import Record, RecordType
 from kblockd.evidence.ceremony import record_body
 from kblockd.evidence.keyring import KeyRing
-from kblockd.policy.bundle import Origin
+from kblockd.policy.bundles.bundle import Origin
 from kblockd.store.protocol import Append, Payload, Store, Ticket
 from kblockd.upstream.model import UpstreamConfig
 

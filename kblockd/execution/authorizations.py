@@ -15,8 +15,7 @@ from kblockd.domain.records import Record, RecordType
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
 from kblockd.execution.stages import Stage
-from kblockd.policy import entrypoints
-from kblockd.policy.engine import Decision
+from kblockd.policy.deciding import Decision, entrypoints
 from kblockd.store.protocol import Append, StoreFailed
 
 _log = logging.getLogger(__name__)

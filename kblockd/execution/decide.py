@@ -39,10 +39,9 @@ from kblockd.execution.questions import Asked
 from kblockd.execution.replay import Existing, existing
 from kblockd.execution.request import pending_limit, request, target_version
 from kblockd.execution.stages import Stage, stage
-from kblockd.policy import entrypoints, inputs
-from kblockd.policy.engine import Decision, PolicyFailure
-from kblockd.policy.entrypoints import ALLOWING, Effect
-from kblockd.policy.floor import Ruling, ruled
+from kblockd.policy.deciding import Decision, PolicyFailure, entrypoints, inputs
+from kblockd.policy.deciding.entrypoints import ALLOWING, Effect
+from kblockd.policy.deciding.floor import Ruling, ruled
 from kblockd.store.protocol import Absent, AtMost, Condition, Conflict, Payload, Ticket
 from kblockd.upstream.catalog import Upstream
 

@@ -20,8 +20,8 @@ from kblockd.execution.flights import Flights
 from kblockd.execution.late import LateOutcomes
 from kblockd.execution.leases import Leases
 from kblockd.ledger.ledger import Ledger
-from kblockd.policy.engine import PolicyEngine
-from kblockd.policy.floor import Floors
+from kblockd.policy.deciding import PolicyEngine
+from kblockd.policy.deciding.floor import Floors
 from kblockd.store.protocol import Store
 from kblockd.upstream.catalog import Upstreams
 

@@ -20,9 +20,9 @@ from kblockd.execution.questions import Asked
 from kblockd.execution.read import Snapshot
 from kblockd.execution.stages import Stage, stage
 from kblockd.execution.void import ApprovalInsufficient, TargetMoved
-from kblockd.policy import entrypoints
-from kblockd.policy.entrypoints import Effect, Preconditions
-from kblockd.policy.floor import Approver, covered, met
+from kblockd.policy.deciding import entrypoints
+from kblockd.policy.deciding.entrypoints import Effect, Preconditions
+from kblockd.policy.deciding.floor import Approver, covered, met
 from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 

@@ -12,8 +12,7 @@ from kblockd.domain.principal import Principal
 from kblockd.domain.values import value_type
 from kblockd.execution.action import Action
 from kblockd.execution.parts import Parts
-from kblockd.policy import inputs
-from kblockd.policy.engine import Decision, PolicyFailure
+from kblockd.policy.deciding import Decision, PolicyFailure, candidate, inputs
 from kblockd.store.protocol import Payload, Row
 
 NOT_ASKED: Final[Mapping[str, Any]] = {
@@ -80,6 +79,7 @@ def document(
 ) -> dict[str, Any]:
     """``input`` for the stage's entry point; what is not known yet is null."""
     contract = action.contract
+    candidate.about(action.action_sha256, action.execution_id)
     about = inputs.subject(
         operation=action.operation,
         risk_tier=contract.action.risk_tier,

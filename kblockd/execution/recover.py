@@ -23,8 +23,7 @@ from kblockd.execution.reconcile import Settled, Standing
 from kblockd.execution.spans import planned
 from kblockd.execution.stages import Stage, stage
 from kblockd.execution.verify import SKIPPED, Judged, outcome_document
-from kblockd.policy import entrypoints
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure, entrypoints
 from kblockd.store.protocol import Payload
 from kblockd.telemetry.recorder import Trace
 

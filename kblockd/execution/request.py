@@ -20,7 +20,7 @@ from kblockd.execution.action import Action
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.parts import Parts
 from kblockd.execution.reading import read_tool, unread, version_at
-from kblockd.policy.floor import Ruling
+from kblockd.policy.deciding.floor import Ruling
 from kblockd.store.protocol import Payload
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Outcome, Sent

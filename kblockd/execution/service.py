@@ -26,8 +26,8 @@ from kblockd.execution.replay import Existing
 from kblockd.execution.resolve import resolve
 from kblockd.execution.supervisor import Handle, Supervisor, store_failed
 from kblockd.ledger.listing import newest
-from kblockd.policy.engine import Decision
-from kblockd.policy.inputs import METHOD
+from kblockd.policy.deciding import Decision
+from kblockd.policy.deciding.inputs import METHOD
 from kblockd.store.protocol import Payload, Row, StoreFailed
 from kblockd.telemetry.recorder import Trace
 

@@ -23,8 +23,7 @@ from kblockd.execution.reading import read_tool
 from kblockd.execution.reconcile import Settled, Standing
 from kblockd.execution.spans import polling
 from kblockd.execution.stages import Stage, stage
-from kblockd.policy import entrypoints
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure, entrypoints
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Outcome, Sent
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class BundleFault:
     """``file`` is relative to the folder; ``line`` and ``column`` count from 1, 0 means the whole file."""
 
     file: str
@@ -26,28 +26,33 @@ class Fault:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Fault:
+    def from_json(cls, row: Mapping[str, Any]) -> BundleFault:
         """The inverse; raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
         return cls(str(row["file"]), int(row["line"]), int(row["column"]), str(row["message"]), str(row["next_step"]))
 
 
 class LoadFailed(Exception):
-    """What should answer for a bundle could not be started; the message says why."""
+    """The process that should serve a bundle could not be started; the message says why."""
 
 
 class PolicyRefused(Exception):
     """A bundle that may not be activated; the revision in force stays. ``faults`` is never empty.
 
-    ``passing``: the machine was the reason, not the bundle, so that another try may do.
+    ``transient``: an environment failure, not the bundle's; retrying may succeed.
     """
 
-    def __init__(self, faults: Sequence[Fault], *, revision: str = "", passing: bool = False) -> None:
+    def __init__(self, faults: Sequence[BundleFault], *, revision: str = "", transient: bool = False) -> None:
         super().__init__("\n".join(map(str, faults)))
         self.faults = tuple(faults)
         self.revision = revision
-        self.passing = passing
+        self.transient = transient
 
 
 def refusal(file: str, message: str, next_step: str) -> PolicyRefused:
     """One fault of a whole file; raise it."""
-    return PolicyRefused([Fault(file, 0, 0, message, next_step)])
+    return PolicyRefused([BundleFault(file, 0, 0, message, next_step)])
+
+
+def unloadable(message: str) -> BundleFault:
+    """The fault of a bundle that is refused as a whole because a process that handled it failed."""
+    return BundleFault(".", 0, 0, message, "nest less, shorten the rules or the tests, or keep less data")

@@ -1,4 +1,4 @@
-"""Blocking work in a thread, which nobody can stop."""
+"""Blocking work in a thread, which cannot be stopped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def completed(work: Callable[..., object], *arguments: Any) -> None:
-    """Who is cancelled meanwhile waits for the end of the work and can undo it; work that has not begun is begun."""
+    """Runs ``work`` to its end even if the caller is cancelled, so that the caller can undo it."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
     try:
         await asyncio.shield(task)

@@ -18,9 +18,8 @@ from typing import Any, Final, Protocol
 from kblockd.domain.clock import Clock, rfc3339
 from kblockd.domain.errors import KblockError, PermissionDenied, Reason
 from kblockd.domain.principal import Principal, View
-from kblockd.policy import entrypoints
-from kblockd.policy.engine import Decision, PolicyEngine, PolicyFailure
-from kblockd.policy.entrypoints import AUTHZ, Authz, authz
+from kblockd.policy.deciding import Decision, PolicyEngine, PolicyFailure, entrypoints
+from kblockd.policy.deciding.entrypoints import AUTHZ, Authz, authz
 from kblockd.rpc.status import policy_unavailable
 from kblockd.telemetry.recorder import Trace
 

@@ -28,14 +28,14 @@ from kblockd.admission import Admission
 from kblockd.domain import canonical
 from kblockd.domain.clock import Clock
 from kblockd.domain.ids import Ids
-from kblockd.policy.engine import PolicyEngine
+from kblockd.policy.deciding import PolicyEngine
 from kblockd.rpc.answers import MAX_ANSWER
 from kblockd.rpc.binding import handler, plain_handler
 from kblockd.rpc.identity import Authorizer, Listener, UnixListener
 from kblockd.rpc.interceptors import Calls, InFlight
 from kblockd.rpc.services.approvals import ApprovalService
 from kblockd.rpc.services.executions import ExecutionService
-from kblockd.rpc.services.facades import ApprovalsApi, ExecutionsApi, PoliciesApi
+from kblockd.rpc.services.facades import ApprovalsApi, CandidatesApi, ExecutionsApi, PoliciesApi
 from kblockd.rpc.services.ledger import LedgerReader, LedgerService
 from kblockd.rpc.services.policy import PolicyService
 from kblockd.rpc.sockets import PrivateSocket, stage
@@ -96,6 +96,7 @@ class RpcServer:
         tracing: Tracing,
         *,
         policies: PoliciesApi,
+        candidates: CandidatesApi,
         admission: Admission,
         max_arguments: int = canonical.MAX_BYTES,
     ) -> None:
@@ -104,7 +105,7 @@ class RpcServer:
             (ExecutionService(executions, max_arguments=max_arguments), EXECUTION),
             (ApprovalService(approvals), APPROVAL),
             (LedgerService(ledger, executions, admission), LEDGER),
-            (PolicyService(policies), POLICY),
+            (PolicyService(policies, candidates), POLICY),
         )
         self._authorizer = Authorizer(engine, executions, clock)
         self._ids = ids

@@ -18,7 +18,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from kblockd.domain import errors
 from kblockd.domain.errors import FailedPrecondition, Internal, KblockError, Reason, Unavailable
 from kblockd.domain.ids import Ids
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 from kblockd.store.protocol import StoreFailed
 
 DOMAIN: Final = "kblockd"

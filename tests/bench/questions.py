@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kblockd.policy.entrypoints import DECISION
-from kblockd.policy.loading import LoadingEngine
+from kblockd.policy.activation.loading import LoadingEngine
+from kblockd.policy.deciding.entrypoints import DECISION
 from tests.bench import processes
 from tests.bench.load import percentile
 from tests.bench.processes import Cpu

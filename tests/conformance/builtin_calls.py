@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kblockd.policy.builtins import ARITY
-from kblockd.policy.modules import Modules, load
-from kblockd.policy.replacements import DecisionTime
+from kblockd.policy.builtins.allowed import ARITY
+from kblockd.policy.builtins.replacements import DecisionTime
+from kblockd.policy.embedded.modules import Modules, load
 
 SEED = 12
 SAMPLED = 150

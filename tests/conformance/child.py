@@ -1,7 +1,7 @@
 """The worker of these tests: the same loading, linting and replacements as the policy worker, for any query.
 
-Frames of ``kblockd.policy.frames`` on descriptor 0. One reply for each case: ``refused`` (at load), ``error`` (at
-evaluation) or ``rows``, the bindings of every answer.
+Frames of ``kblockd.policy.embedded.frames`` on descriptor 0. One reply for each case: ``refused`` (at load), ``error``
+(at evaluation) or ``rows``, the bindings of every answer.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 import re
 from typing import Any
 
-from kblockd.policy import frames
-from kblockd.policy.linter import lint
-from kblockd.policy.modules import Modules, load
-from kblockd.policy.replacements import DecisionTime
-from kblockd.policy.worker import confine
+from kblockd.policy.builtins.replacements import DecisionTime
+from kblockd.policy.embedded import frames
+from kblockd.policy.embedded.modules import Modules, load
+from kblockd.policy.embedded.worker import confine
+from kblockd.policy.rego.linter import lint
 
 _PLAIN = re.compile(r"(x = )?data(\.[a-z_][\w]*|\[\"[^\"]+\"\])*( = x)?")
 

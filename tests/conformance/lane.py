@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kblockd.policy import frames
+from kblockd.policy.embedded import frames
 from tests.conformance.cases import Case
 
 SECONDS = 5.0

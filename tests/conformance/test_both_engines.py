@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kblockd.policy.bundle import read
-from kblockd.policy.engine import PolicyEngine, PolicyFailure
-from kblockd.policy.entrypoints import ENTRYPOINTS
-from kblockd.policy.samples import SAMPLES
+from kblockd.policy.bundles.bundle import read
+from kblockd.policy.deciding import PolicyEngine, PolicyFailure
+from kblockd.policy.deciding.entrypoints import ENTRYPOINTS
+from kblockd.policy.deciding.samples import SAMPLES
 from tests.contract.policy.support import document, kind_of, opa_binary
 from tests.unit.policy import make_vectors
 from tests.unit.policy.test_shipped import FOLDER, refund

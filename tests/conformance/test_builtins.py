@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy import texts
-from kblockd.policy.entrypoints import DECISION
+from kblockd.policy.builtins import texts
+from kblockd.policy.deciding.entrypoints import DECISION
 from tests.conformance.builtin_calls import Call, Said, batches, by_engine, by_opa
 from tests.contract.policy.support import ALLOW, deciding, document, kind_of, opa_binary, write
 from tests.unit.policy import make_letter_case

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy import affixes
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.embedded import check as check_embedded
-from kblockd.policy.entrypoints import DECISION
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.deciding.entrypoints import DECISION
+from kblockd.policy.embedded.engine import check as check_embedded
+from kblockd.policy.embedded.pool import EmbeddedLimits
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.opa.check import check as check_opa
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.silence import silent_builtins
 from kblockd.policy.opa.workshop import opened
-from kblockd.policy.pool import EmbeddedLimits
+from kblockd.policy.rego import affixes
 from tests.contract.policy.support import ALLOW, deciding, document, kind_of, opa_binary, write
 
 LIMITS = OpaLimits(5.0)

@@ -1,24 +1,22 @@
-"""The OPA server as an engine: a remote one, or one that kblockd starts and looks after.
+"""The OPA server as an engine: a remote one, or one that kblockd starts and supervises.
 
-    client      one OPA asked through opa-python-client, with every hole of it closed
-    replies     what OPA sent, as a reply or a failure that says which
+    client      one OPA, queried through a hardened opa-python-client
+    replies     OPA's responses as replies or typed failures
     tarball     a bundle as OPA takes it, with our revision in its manifest
-    launch      main of the child before it becomes OPA
+    launch      limits the child and execs OPA
     running     a program in a process group of its own
     process     one OPA process on a Unix socket of its own
     supervised  SupervisedEngine: a process for each revision, watched and started again
-    check       what a bundle must pass before OPA may decide by it
-    silence     which builtins of this OPA are silent over a wrong type, asked of it; bodies reads its syntax tree
-    workshop    a bundle in files, and the OPA binary that looks at it in throw-away processes
-    explain     the rules that fire, by OPA's coverage report
-    trials      a run of a bundle's tests
-    revisions   the file in which `kblockd policy check` notes what passed
-    access      from the files of the configuration to where and how a remote OPA is asked
-    remote      RemoteEngine: asks an OPA that somebody else runs
-    watch       RemoteWatch: which revision that OPA serves, and whether it may
+    check       the checks of a bundle before OPA may decide by it
+    silence     probes which builtins this OPA silences over a wrong type; bodies reads its syntax tree
+    workshop    a bundle laid out in files, and temporary OPA processes over it
+    revisions   the file in which `kblockd policy check` notes accepted revisions
+    access      address and credentials of a remote OPA, from the configuration's files
+    remote      RemoteEngine: queries an OPA that somebody else runs
+    remote_watch   RemoteWatch: which revision that OPA serves, and whether it may
 
 A supervised OPA listens on a Unix socket in a folder of the daemon alone, never on TCP: on a port of the loopback
-interface any process of the machine could answer in its place after it died.
+interface, any local process could answer in its place after it died.
 
 May not live here: uploads to OPA of any kind, a second language for decisions, what a decision means.
 """

@@ -1,6 +1,6 @@
-"""Where an OPA is and how it is reached: from the files of the configuration to an ``Endpoint``.
+"""Builds the ``Endpoint`` of an OPA from the configuration's files.
 
-Without the client, which takes its time to import: the configuration is read by every command.
+Does not import the client, which is slow to import: every command reads the configuration.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 class Endpoint:
     """Where an OPA listens: a Unix ``socket``, or ``host`` and ``port`` with or without TLS.
 
-    Raises ``ValueError`` for plain HTTP to anywhere but a loopback address: who asks would neither know that OPA
-    answered nor keep the token to itself.
+    Raises ``ValueError`` for plain HTTP to anything but a loopback address: the server would be unauthenticated and the
+    token exposed.
     """
 
     socket: str = ""
@@ -39,12 +39,12 @@ class Endpoint:
 
 
 def is_exposed(secret: Path) -> bool:
-    """Whether anybody but its owner may read it; raises ``OSError``."""
+    """Whether group or others may read it; raises ``OSError``."""
     return bool(secret.stat().st_mode & 0o044)
 
 
 def is_loopback(host: str) -> bool:
-    """Only as a literal: what a name stands for can change."""
+    """Literal addresses only: a name may resolve elsewhere later."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -52,13 +52,13 @@ def is_loopback(host: str) -> bool:
 
 
 class AccessRefused(Exception):
-    """A file of the access is missing or not what it should be; the message names it and never quotes it."""
+    """An access file is missing or invalid; the message names it and never quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
     """``url`` is scheme, host and port; files are None where they do not apply. ``writers``: who alone may write them
-    and the folders above them; None where that was not asked."""
+    and the folders above them; None to skip that check."""
 
     url: str
     token_file: Path | None = None

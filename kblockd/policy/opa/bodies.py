@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kblockd.policy.affixes import Body, Name, Operand, Part, Statement
+from kblockd.policy.rego.affixes import Body, Name, Operand, Part, Statement
 
 _CALLS: Final = {"assign": "bind", "eq": "bind", "equal": "equal"}
 _ROOTS: Final = ("input", "data")

@@ -1,8 +1,8 @@
-"""What a bundle must pass before OPA may decide by it, by the OPA binary itself in throw-away processes.
+"""The checks of a bundle before OPA may decide by it, run by the OPA binary itself in temporary processes.
 
 Compiled without the builtins that OPA calls non-deterministic (the network, randomness, the clock, the runtime,
-schemas that fetch others) and without ``print`` and ``trace``; no builtin over a value whose wrong type that OPA would
-be silent about; asked every entry point; its own tests run.
+schemas that fetch others) and without ``print`` and ``trace``; no builtin over a value whose wrong type this OPA would
+ignore; every entry point probed; its own tests run.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from kblockd.policy import advice, builtins, entrypoints
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.loading import unloadable
+from kblockd.policy.builtins import allowed
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.deciding import PolicyFailure, entrypoints
+from kblockd.policy.deciding.samples import SAMPLES
+from kblockd.policy.faults import BundleFault, PolicyRefused, unloadable
 from kblockd.policy.opa.process import OpaLimits, OpaProcess
 from kblockd.policy.opa.silence import unguarded
 from kblockd.policy.opa.workshop import CAPABILITIES, Workshop, opened, shown
-from kblockd.policy.samples import SAMPLES
+from kblockd.policy.rego import advice
 
 _RESERVED: Final = {"kblock": "is also a package", "system": "is OPA's own, its revision among it"}
 _UNDEFINED_FUNCTION: Final = "undefined function "
@@ -37,18 +37,18 @@ async def check(bundle: Bundle, program: Path, run_dir: Path, limits: OpaLimits)
     return replace(bundle, tests=tests)
 
 
-async def _steps(shop: Workshop) -> tuple[list[Fault], int]:
+async def _steps(shop: Workshop) -> tuple[list[BundleFault], int]:
     for step in (compiled, _quiet, unguarded, _probed):
         if faults := await step(shop):
             return faults, 0
     return await _tested(shop)
 
 
-async def compiled(shop: Workshop) -> list[Fault]:
+async def compiled(shop: Workshop) -> list[BundleFault]:
     """Every fault that ``opa check`` finds, one for each place."""
     for name, why in _RESERVED.items():
         if name in shop.bundle.data:
-            return [Fault("data", 0, 0, f"data.{name} {why}", "give the document another name")]
+            return [BundleFault("data", 0, 0, f"data.{name} {why}", "give the document another name")]
     code, output = await shop.opa("check", "--format=json", CAPABILITIES, "--bundle", ".")
     if code == 0:
         return []
@@ -67,20 +67,20 @@ def _errors(output: bytes) -> list[Mapping[str, Any]]:
         return []
 
 
-def _fault(row: Mapping[str, Any]) -> Fault:
+def _fault(row: Mapping[str, Any]) -> BundleFault:
     message, where = " ".join(str(row["message"]).split())[:500], row.get("location") or {}
     place = str(where.get("file", ".")).removeprefix("./"), int(where.get("row", 0)), int(where.get("col", 0))
     name = message.removeprefix(_UNDEFINED_FUNCTION)
-    if name != message and name in builtins.OUTSIDE:
-        return Fault(*place, f"{name} may not be called", builtins.OUTSIDE[name])
+    if name != message and name in allowed.OUTSIDE:
+        return BundleFault(*place, f"{name} may not be called", allowed.OUTSIDE[name])
     otherwise = advice.SYNTAX if row.get("code") == "rego_parse_error" else advice.RULE
-    return Fault(*place, message, advice.next_step(message, otherwise))
+    return BundleFault(*place, message, advice.next_step(message, otherwise))
 
 
-async def _quiet(shop: Workshop) -> list[Fault]:
-    """``print`` is no builtin to the compiler: it takes such calls out or leaves them in, as OPA was started."""
+async def _quiet(shop: Workshop) -> list[BundleFault]:
+    """``print`` is not a builtin to the compiler, which keeps or removes such calls depending on OPA's flags."""
     return [
-        Fault(file, int(where["row"]), int(where["col"]), "print may not be called", builtins.REFUSED["print"])
+        BundleFault(file, int(where["row"]), int(where["col"]), "print may not be called", allowed.REFUSED["print"])
         for file, text in shop.bundle.modules.items()
         if "print" in text
         for where in _prints(await shop.parsed(file))
@@ -99,7 +99,7 @@ def _prints(tree: Any) -> Iterator[Mapping[str, Any]]:
             stack.extend(node)
 
 
-async def _probed(shop: Workshop) -> list[Fault]:
+async def _probed(shop: Workshop) -> list[BundleFault]:
     """Every entry point, defined and of its type for the samples."""
     socket = shop.folder / "s"
     process = await OpaProcess.spawn(shop.program, shop.folder / "probe.tar.gz", socket, shop.limits.memory_mib)
@@ -129,12 +129,12 @@ async def _why(shop: Workshop, process: OpaProcess, entrypoint: str) -> tuple[st
     return None
 
 
-def _misfit(entrypoint: str, why: tuple[str, str], head: tuple[str, Mapping[str, Any]] | None) -> Fault:
+def _misfit(entrypoint: str, why: tuple[str, str], head: tuple[str, Mapping[str, Any]] | None) -> BundleFault:
     if head is None:
         package = ".".join(entrypoint.split("/")[:-1])
-        return Fault(".", 0, 0, f"package {package} has no rule `result`", f"add a file with package {package}")
+        return BundleFault(".", 0, 0, f"package {package} has no rule `result`", f"add a file with package {package}")
     file, where = head
-    return Fault(file, int(where["row"]), int(where["col"]), *why)
+    return BundleFault(file, int(where["row"]), int(where["col"]), *why)
 
 
 async def _heads(shop: Workshop) -> dict[str, tuple[str, Mapping[str, Any]]]:
@@ -149,11 +149,10 @@ async def _heads(shop: Workshop) -> dict[str, tuple[str, Mapping[str, Any]]]:
     return heads
 
 
-async def _tested(shop: Workshop) -> tuple[list[Fault], int]:
-    timeout = f"--timeout={shop.limits.load_seconds:g}s"
-    code, output = await shop.opa("test", "--format=json", timeout, CAPABILITIES, "--bundle", ".")
+async def _tested(shop: Workshop) -> tuple[list[BundleFault], int]:
+    code, output = await shop.test()
     try:
-        rows = [row for row in json.loads(output.strip() or b"[]") or [] if not row.get("skip")]
+        rows = [row for row in json.loads(output) or [] if not row.get("skip")]
         faults = [_failed(row) for row in rows if row.get("fail") or row.get("error")]
     except (ValueError, KeyError, TypeError, AttributeError):
         return [unloadable(f"opa test ended with {code}: {shown(output)}")], 0
@@ -162,12 +161,23 @@ async def _tested(shop: Workshop) -> tuple[list[Fault], int]:
     return sorted(faults, key=_order), len(rows)
 
 
-def _failed(row: Mapping[str, Any]) -> Fault:
-    error, where = row.get("error"), row["location"]
-    why = str(error.get("message") or error.get("code")) if isinstance(error, dict) else advice.FAILING
-    message = f"{row['package'].removeprefix('data.')}.{row['name']} fails: {why}"
-    return Fault(str(where["file"]), int(where["row"]), int(where["col"]), message, advice.RULE_OR_TEST)
+def _failed(row: Mapping[str, Any]) -> BundleFault:
+    where, message = row["location"], f"{test_name(row)} fails: {why_failed(row)}"
+    return BundleFault(str(where["file"]), int(where["row"]), int(where["col"]), message, advice.RULE_OR_TEST)
 
 
-def _order(fault: Fault) -> tuple[str, int, int, str]:
+def test_name(row: Mapping[str, Any]) -> str:
+    """Of a row of ``opa test``, with its package."""
+    return f"{str(row['package']).removeprefix('data.')}.{row['name']}"
+
+
+def why_failed(row: Mapping[str, Any]) -> str:
+    """Empty for a test that passed."""
+    error = row.get("error")
+    if isinstance(error, dict):
+        return str(error.get("message") or error.get("code"))
+    return advice.FAILING if row.get("fail") or error else ""
+
+
+def _order(fault: BundleFault) -> tuple[str, int, int, str]:
     return fault.file, fault.line, fault.column, fault.message

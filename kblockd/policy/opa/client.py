@@ -1,4 +1,4 @@
-"""One OPA, asked through opa-python-client with every hole of it closed (kblockd/policy/README.md#opa).
+"""One OPA, queried through a hardened opa-python-client (kblockd/policy/README.md#opa).
 
 What is replaced: the session (no redirects, no proxies, no netrc, no cookies, a TLS context of our own, a cap on the
 answer) and the retries (none). What is sent is the canonical input, byte for byte as it was digested. Of the client
@@ -18,11 +18,10 @@ import aiohttp
 from opa_client import AsyncOpaClient
 
 from kblockd.domain.errors import Reason
-from kblockd.policy import entrypoints
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure, entrypoints
+from kblockd.policy.deciding.samples import SAMPLES
 from kblockd.policy.opa import replies
 from kblockd.policy.opa.access import Endpoint
-from kblockd.policy.samples import SAMPLES
 
 MAX_ANSWER: Final = 1 << 20
 _CONNECTIONS: Final = 128
@@ -41,8 +40,8 @@ def deadline_failure(seconds: float) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def _within(seconds: float) -> AsyncIterator[None]:
-    """As ``asyncio.timeout``; but a loop that stood still runs its timers first, so what came meanwhile is read before
-    the time counts as over."""
+    """As ``asyncio.timeout``, but a stalled loop runs its timers first, so data that arrived during the stall is read
+    before the deadline applies."""
     loop = asyncio.get_running_loop()
     due, moment = loop.time() + seconds, seconds * _STOOD_STILL
     async with asyncio.timeout(None) as limit:
@@ -59,7 +58,7 @@ async def _within(seconds: float) -> AsyncIterator[None]:
 
 
 class Opa:
-    """Made and closed on the loop that asks."""
+    """Create and close it on the loop that uses it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._client = _Client(endpoint)
@@ -81,11 +80,11 @@ class Opa:
         return replies.revision_of(replies.answer(status, body))
 
     async def close(self) -> None:
-        """Ends every connection; what is open fails. Idempotent."""
+        """Closes every connection; open requests fail. Idempotent."""
         await self._client.close_connection()
 
     async def retire(self) -> None:
-        """``close`` once what was asked is answered or over; for an access that another one has taken the place of."""
+        """``close`` once open requests have ended; for an endpoint that was replaced."""
         self._retired = True
         if not self._asked:
             await self.close()
@@ -197,7 +196,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _why(error: Exception) -> str:
-    """In our own words: a client's message can hold addresses, and what a stranger's server sent."""
+    """Our own wording: the client's message may contain addresses and text from the server."""
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
             return "the TLS handshake failed; compare ca_file, the client's certificate and OPA's name"

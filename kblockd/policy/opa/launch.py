@@ -1,4 +1,4 @@
-"""The child before it becomes OPA: it ties its life to the daemon's, takes its limits, and replaces itself.
+"""The child before it execs OPA: ties its lifetime to the daemon's, sets its limits, and execs.
 
 Started as ``python -I -m kblockd.policy.opa.launch PARENT_PID MEMORY_MIB OPA ARGUMENTS...`` in a session of its own
 with an empty environment. Both ties survive ``exec``; a function run between fork and exec in a parent with threads

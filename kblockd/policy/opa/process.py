@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 from kblockd.policy.faults import LoadFailed
 from kblockd.policy.opa.access import Endpoint
 from kblockd.policy.opa.client import Opa
@@ -42,7 +42,7 @@ class OpaProcess:
 
     @classmethod
     async def spawn(cls, program: Path, bundle: Path, socket: Path, memory_mib: int) -> OpaProcess:
-        """A process that may still refuse the bundle; raises ``OSError``."""
+        """Returns before OPA has accepted the bundle; raises ``OSError``."""
         arguments = ("run", "--server", "--addr", f"unix://{socket}", "--unix-socket-perm=600", *_FLAGS)
         running = await Running.start(program, memory_mib, *arguments, "--bundle", str(bundle), folder=bundle.parent)
         return cls(running, socket)
@@ -53,7 +53,7 @@ class OpaProcess:
         return self._running.pid
 
     async def ready(self, revision: str, seconds: float) -> None:
-        """Until it serves the revision; raises ``LoadFailed`` when it ends or does not get there in time."""
+        """Returns once it serves the revision; raises ``LoadFailed`` if it exits or times out."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -68,11 +68,11 @@ class OpaProcess:
             raise LoadFailed(f"OPA did not serve the policy within {seconds:g} s: {self._said()}") from None
 
     async def ended(self) -> None:
-        """Until the process has ended by itself or was killed."""
+        """Returns when the process has ended."""
         await asyncio.shield(self._listening)
 
     async def kill(self) -> None:
-        """SIGKILL to the whole group: OPA keeps nothing that an orderly end could save. Idempotent."""
+        """SIGKILL to the whole group: OPA has no state to save. Idempotent."""
         await self._running.kill()
         await asyncio.gather(self._listening, return_exceptions=True)
         await self.opa.close()

@@ -13,12 +13,11 @@ from typing import Any, Final
 from kblockd.domain.clock import Clock
 from kblockd.domain.errors import Reason
 from kblockd.domain.ids import Ids
-from kblockd.policy import entrypoints
-from kblockd.policy.asking import CLOSED, Ask, Asker, nothing_in_force
-from kblockd.policy.engine import Decision, PolicyFailure, PolicyStatus
+from kblockd.policy.deciding import Decision, PolicyFailure, PolicyStatus, entrypoints
+from kblockd.policy.deciding.evaluator import CLOSED, Ask, Evaluator, nothing_in_force
+from kblockd.policy.deciding.samples import SAMPLES
 from kblockd.policy.opa.access import RemoteAccess
 from kblockd.policy.opa.client import Opa
-from kblockd.policy.samples import SAMPLES
 
 ENGINE: Final = "opa"
 
@@ -29,7 +28,7 @@ class RemoteEngine:
     def __init__(self, access: RemoteAccess, evaluate_seconds: float, clock: Clock, ids: Ids) -> None:
         self._access = access
         self._seconds = evaluate_seconds
-        self._asker = Asker(ENGINE, clock, ids)
+        self._evaluator = Evaluator(ENGINE, clock, ids)
         self._opa: Opa | None = None
         self._seen: tuple[tuple[int, ...], ...] = ()
         self._revision = ""
@@ -37,7 +36,7 @@ class RemoteEngine:
         self._closed = False
 
     def status(self) -> PolicyStatus:
-        """``ready`` while a revision is in force and OPA served it when it was last looked at."""
+        """``ready`` while a revision is in force and OPA served it at the last poll."""
         ready = bool(self._revision) and not self._fault and not self._closed
         return PolicyStatus(ENGINE, self._revision, ready, self._fault)
 
@@ -54,7 +53,7 @@ class RemoteEngine:
 
             return revision, ask
 
-        return await self._asker.decide(in_force, entrypoint, document)
+        return await self._evaluator.decide(in_force, entrypoint, document)
 
     async def close(self) -> None:
         """Ends the connections. Idempotent."""
@@ -90,13 +89,13 @@ class RemoteEngine:
                 entrypoints.check(entrypoint, reply["value"])
 
     def put_in_force(self, revision: str) -> None:
-        """From the next question on."""
+        """Applies from the next query on."""
         self._revision, self._fault = revision, ""
 
     def withdraw(self, fault: str) -> None:
-        """Nothing is in force any more."""
+        """Nothing is in force afterwards."""
         self._revision, self._fault = "", fault
 
     def found(self, fault: str) -> None:
-        """What the last look saw; empty when OPA serves the revision in force."""
+        """Sets the result of the last poll; "" if OPA serves the revision in force."""
         self._fault = fault

@@ -1,4 +1,4 @@
-"""What OPA sent, as a reply or as a failure whose code and message say which (POL-01, POL-05).
+"""OPA's responses, as replies or typed failures (POL-01, POL-05).
 
 Statuses, bodies and messages of OPA are not passed on: an error of a rule quotes the input. Only places are.
 """
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kblockd.domain.canonical import NotCanonical, parse
 from kblockd.domain.errors import Reason
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 
 RULE_ERRORS: Final = frozenset({"eval_builtin_error", "eval_type_error", "eval_conflict_error"})
 """OPA's codes of what a rule made of its input, as against a failure of OPA (a cancellation, a lack of memory)."""
@@ -69,7 +69,7 @@ def revision_of(found: Mapping[str, Any]) -> str:
 
 
 def shown(revision: str) -> str:
-    """A revision for a message; OPA could name anything."""
+    """A revision made safe for a message; OPA could return anything."""
     return revision if _SHOWN.fullmatch(revision) else "of an unreadable name"
 
 

@@ -1,4 +1,4 @@
-"""The file in which ``kblockd policy check`` notes what passed: the only revisions that a remote OPA may serve.
+"""The file in which ``kblockd policy check`` notes accepted revisions: the only ones that a remote OPA may serve.
 
 One JSON object a line: ``{"revision", "tests", "at"}`` and, for a bundle that has them, its name for itself, who signed
 it and for which scope. To retire a revision, take its line out: a remote OPA that
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kblockd.paths import Unsafe, Writers, open_path
-from kblockd.policy.bundle import Bundle, Origin
+from kblockd.policy.bundles.bundle import Bundle, Origin
 
 MAX_BYTES: Final = 1 << 20
 MAX_NOTES: Final = 1000

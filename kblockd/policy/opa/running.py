@@ -63,7 +63,7 @@ class Running:
         return await self._reader.read(1 << 16)
 
     async def wait(self) -> int:
-        """Its exit code; for a process whose output has ended."""
+        """Its exit code; call it once the output has ended."""
         return await asyncio.to_thread(self._process.wait)
 
     async def kill(self) -> None:
@@ -92,14 +92,14 @@ async def _killed(process: subprocess.Popen[bytes]) -> None:
 
 
 def fresh(run_dir: Path, prefix: str) -> Path:
-    """A path in ``run_dir`` that nothing has yet."""
+    """An unused path in ``run_dir``."""
     return run_dir / f"{prefix}{os.urandom(6).hex()}"
 
 
 def make_private(folder: Path) -> None:
     """Makes it, and the folder that it is in if need be; raises ``LoadFailed`` or ``OSError``. Blocks.
 
-    Whoever could write to the folder that it is in could put another socket in the place of ours, and decide.
+    Anyone who could write to the parent folder could replace our socket, and decide.
     """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.parent.stat()

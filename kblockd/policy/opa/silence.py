@@ -1,4 +1,4 @@
-"""Which builtins of *this* OPA are silent over a value of the wrong type when its rule index uses them (APV-08).
+"""Probes which builtins *this* OPA silences over a value of the wrong type when its rule index uses them (APV-08).
 
 Each builtin that the bundle names is asked twice with such a value from the input, by the OPA that will decide: in a
 rule's head, where it is an error, and in a rule's body. A body without the error is silent. So the next OPA's next
@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kblockd.policy import affixes
-from kblockd.policy.faults import Fault, LoadFailed
+from kblockd.policy.faults import BundleFault, LoadFailed
 from kblockd.policy.opa.bodies import bodies
 from kblockd.policy.opa.workshop import CAPABILITIES, Workshop, shown
-from kblockd.policy.text_paths import text_paths
+from kblockd.policy.rego import affixes
+from kblockd.policy.rego.text_paths import text_paths
 
 Type = Mapping[str, Any]
 _MOST_COMBINATIONS: Final = 8
@@ -33,10 +33,10 @@ class _Question:
     operands: tuple[str, ...]
 
 
-async def unguarded(shop: Workshop) -> list[Fault]:
+async def unguarded(shop: Workshop) -> list[BundleFault]:
     """Calls of silent builtins over what may have another type; raises ``LoadFailed`` when OPA cannot be asked."""
     silent = affixes.SILENT.keys() | await silent_builtins(shop)
-    found: list[Fault] = []
+    found: list[BundleFault] = []
     for file, text in shop.bundle.deciding().items():
         if any(_may_call(text, name) for name in silent):
             rows = bodies(file, await shop.parsed(file))
@@ -45,7 +45,7 @@ async def unguarded(shop: Workshop) -> list[Fault]:
 
 
 async def silent_builtins(shop: Workshop, *, every: bool = False) -> frozenset[str]:
-    """By asking; ``every``: not only those that the bundle names. Raises ``LoadFailed``."""
+    """Probes the builtins that the bundle names, or with ``every`` all. Raises ``LoadFailed``."""
     text = "\n".join(shop.bundle.deciding().values())
     offered = json.loads((shop.folder / "capabilities.json").read_text())["builtins"]
     questions = [each for row in offered if every or _may_call(text, row["name"]) for each in _questions(row)]

@@ -1,4 +1,4 @@
-"""OPA as a child of the daemon: one process for each revision, watched, started again, replaced whole.
+"""OPA as a child of the daemon: one process per revision, supervised, restarted, and replaced as a whole.
 
 A reload starts a second OPA with the new bundle beside the first, waits until it serves the new revision, and swaps
 (``LoadingEngine``): at no time does one process hold two revisions.
@@ -18,10 +18,10 @@ from typing import Any, Final
 from kblockd.domain.clock import Clock
 from kblockd.domain.errors import Reason
 from kblockd.domain.ids import Ids
-from kblockd.policy.asking import CLOSED, Asker
-from kblockd.policy.bundle import Bundle, Reader, read
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.loading import LoadingEngine
+from kblockd.policy.activation.loading import LoadingEngine
+from kblockd.policy.bundles.bundle import Bundle, Reader, read
+from kblockd.policy.deciding import PolicyFailure
+from kblockd.policy.deciding.evaluator import CLOSED, Evaluator
 from kblockd.policy.opa.check import check
 from kblockd.policy.opa.process import OpaLimits, OpaProcess
 from kblockd.policy.opa.running import fresh, make_private
@@ -47,7 +47,7 @@ class SupervisedEngine(LoadingEngine):
         self, program: Path, run_dir: Path, limits: OpaLimits, clock: Clock, ids: Ids, reader: Reader = read
     ) -> None:
         super().__init__(
-            Asker(ENGINE, clock, ids),
+            Evaluator(ENGINE, clock, ids),
             lambda bundle: check(bundle, program, run_dir, limits),
             lambda bundle: OpaServer(bundle, program, run_dir, limits, clock),
             reader,
@@ -80,7 +80,7 @@ class OpaServer:
         return self._bundle
 
     async def start(self) -> None:
-        """Until OPA serves the revision; raises ``LoadFailed`` or ``OSError`` and leaves nothing behind."""
+        """Returns once OPA serves the revision; raises ``LoadFailed`` or ``OSError`` and cleans up."""
         try:
             self._folder = fresh(self._run_dir, f"opa-{os.getpid()}-")
             await completed(_furnish, self._folder, build(self._bundle))
@@ -92,7 +92,7 @@ class OpaServer:
         self._keeper = asyncio.create_task(self._keep(process))
 
     async def ask(self, entrypoint: str, document: bytes) -> Mapping[str, Any]:
-        """Within the deadline, which also covers the wait for an OPA that is being started again."""
+        """Within the deadline, which includes the wait for an OPA that is restarting."""
         seconds = self._limits.evaluate_seconds
         self._open += 1
         self._idle.clear()
@@ -108,7 +108,7 @@ class OpaServer:
                 self._idle.set()
 
     async def drain(self) -> None:
-        """``close`` once what was asked is answered or has timed out; for a revision that is left."""
+        """``close`` once open queries have ended; for a retired revision."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(2 * self._limits.evaluate_seconds):
@@ -117,7 +117,7 @@ class OpaServer:
             await self.close()
 
     async def close(self) -> None:
-        """At once: open questions fail, neither process nor file is left. Idempotent."""
+        """At once: open queries fail, and no process or file remains. Idempotent."""
         self._closed = True
         self._set(None)
         self._serving.set()
@@ -134,7 +134,7 @@ class OpaServer:
             self._serving.clear()
 
     async def _wait(self, seconds: float) -> float:
-        """For a process; answers the seconds that are left."""
+        """Waits for a process; returns the remaining seconds."""
         started = self._clock.monotonic()
         try:
             async with asyncio.timeout(seconds):
@@ -144,7 +144,7 @@ class OpaServer:
         return max(0.0, seconds - (self._clock.monotonic() - started))
 
     async def _keep(self, process: OpaProcess) -> None:
-        """Until it is cancelled: whatever ends or falls silent is replaced, with growing pauses if it never settles."""
+        """Until cancelled: replaces a process that ends or stops answering, with growing pauses if none stays up."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
             started = self._clock.monotonic()
@@ -210,7 +210,7 @@ def _furnish(folder: Path, bundle: bytes) -> None:
 
 
 def _sweep(run_dir: Path) -> None:
-    """What daemons that were killed have left."""
+    """Removes what killed daemons left behind."""
     for folder in (*run_dir.glob("opa-*-*"), *run_dir.glob("check-*-*")):
         pid = folder.name.split("-")[1]
         if pid.isdigit() and _gone(int(pid)):

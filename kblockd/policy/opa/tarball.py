@@ -1,4 +1,4 @@
-"""A bundle as OPA takes it: the deciding modules, the data, and a manifest with our revision."""
+"""A bundle in OPA's format: the modules without tests, the data, and a manifest with our revision."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import gzip
 import io
 import json
 import tarfile
+from collections.abc import Mapping
 
-from kblockd.policy.bundle import Bundle
+from kblockd.policy.bundles.bundle import Bundle
 
 
 def build(bundle: Bundle) -> bytes:
@@ -19,11 +20,15 @@ def build(bundle: Bundle) -> bytes:
     # Rego version 1: without it an OPA that was started for old policies would read the same text differently.
     manifest = {"revision": bundle.revision, "roots": [""], "rego_version": 1}
     files = {".manifest": json.dumps(manifest), "data.json": json.dumps(dict(bundle.data)), **bundle.deciding()}
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    return packed({name: text.encode() for name, text in files.items()})
+
+
+def packed(files: Mapping[str, bytes]) -> bytes:
+    """A ``.tar.gz`` of exactly these files; the same files give the same bytes."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name in sorted(files):
-            content = files[name].encode()
             entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return gzip.compress(packed.getvalue(), mtime=0)
+            entry.size = len(files[name])
+            tar.addfile(entry, io.BytesIO(files[name]))
+    return gzip.compress(archive.getvalue(), mtime=0)

@@ -1,4 +1,4 @@
-"""A bundle in files of a folder of its own, and the OPA binary that looks at it in throw-away processes.
+"""A bundle laid out in a folder of its own, and temporary OPA processes over it.
 
 OPA is given neither the builtins that it calls non-deterministic (the network, randomness, the clock, the runtime,
 schemas that fetch others) nor ``print`` and ``trace``.
@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.faults import Fault, LoadFailed, PolicyRefused
-from kblockd.policy.loading import unloadable
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.faults import BundleFault, LoadFailed, PolicyRefused, unloadable
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.running import Running, fresh, make_private
 from kblockd.policy.opa.tarball import build
@@ -52,6 +51,12 @@ class Workshop:
         finally:
             await running.kill()
 
+    async def test(self, *arguments: str) -> tuple[int, bytes]:
+        """``opa test`` as JSON, as ``opa``; its empty output without a test becomes an empty list."""
+        timeout = f"--timeout={self.limits.load_seconds:g}s"
+        code, output = await self.opa("test", "--format=json", timeout, CAPABILITIES, *arguments, "--bundle", ".")
+        return code, output.strip() or b"[]"
+
     async def parsed(self, file: str) -> dict[str, Any]:
         """The syntax tree of a file of the bundle, with places; raises ``LoadFailed``."""
         code, output = await self.opa("parse", "--format=json", "--json-include=locations", f"./{file}")
@@ -81,15 +86,15 @@ async def opened(
         fault = unloadable(f"{doing} took longer than {limits.load_seconds:g} s")
         raise PolicyRefused([fault], revision=bundle.revision) from None
     except (LoadFailed, OSError) as error:
-        fault = Fault(".", 0, 0, f"OPA failed at {doing}: {error}", _WORKING)
-        raise PolicyRefused([fault], revision=bundle.revision, passing=True) from error
+        fault = BundleFault(".", 0, 0, f"OPA failed at {doing}: {error}", _WORKING)
+        raise PolicyRefused([fault], revision=bundle.revision, transient=True) from error
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 def shown(output: bytes) -> str:
-    """The beginning of what a program said, as one line."""
-    return " ".join(output.decode(errors="replace").split())[:300] or "it said nothing"
+    """The start of a program's output, as one line."""
+    return " ".join(output.decode(errors="replace").split())[:300] or "no output"
 
 
 def _write(bundle: Bundle, folder: Path) -> None:
@@ -107,7 +112,7 @@ def _write(bundle: Bundle, folder: Path) -> None:
 
 
 async def _allowed(shop: Workshop) -> dict[str, Any]:
-    """What this OPA offers, without what may not decide."""
+    """This OPA's capabilities, without the builtins that a policy may not use."""
     code, output = await shop.opa("capabilities", "--current")
     try:
         offered: dict[str, Any] = json.loads(output)

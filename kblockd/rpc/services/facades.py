@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -9,8 +10,10 @@ from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import KblockError
 from kblockd.domain.outcome import ApprovalView, CallOutcome, Finding, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
-from kblockd.policy.engine import Decision, PolicyStatus
-from kblockd.policy.explain import Explanation
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.deciding import Decision, PolicyStatus
+from kblockd.policy.deciding.candidate import Comparison
+from kblockd.policy.deciding.explanation import Explanation
 from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 
@@ -108,4 +111,33 @@ class PoliciesApi(Protocol):
 
     async def explain(self, entrypoint: str, document: Mapping[str, Any]) -> Explanation:
         """With the rules that fired."""
+        ...
+
+
+class CandidateView(Protocol):
+    """``kblockd.policy_candidate.CandidateReport``."""
+
+    @property
+    def bundle(self) -> Bundle: ...
+
+    @property
+    def since(self) -> dt.datetime: ...
+
+    @property
+    def comparison(self) -> Comparison: ...
+
+
+class CandidatesApi(Protocol):
+    """``kblockd.policy_candidate.Candidates``."""
+
+    def report(self) -> CandidateView | None:
+        """None without a candidate."""
+        ...
+
+    async def set(self, archive: bytes) -> CandidateView:
+        """Raises ``InvalidArgument`` or ``ResourceExhausted``."""
+        ...
+
+    async def clear(self) -> CandidateView | None:
+        """The last report, if there was a candidate."""
         ...

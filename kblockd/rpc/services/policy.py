@@ -11,12 +11,13 @@ from kblockd.admission.offload import offload
 from kblockd.domain import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import InvalidArgument
-from kblockd.policy.engine import Decision
-from kblockd.policy.entrypoints import ENTRYPOINTS
-from kblockd.policy.floor import Ruling
+from kblockd.policy.deciding import Decision
+from kblockd.policy.deciding.candidate import CandidateDifference
+from kblockd.policy.deciding.entrypoints import ENTRYPOINTS
+from kblockd.policy.deciding.floor import Ruling
 from kblockd.rpc import answers
 from kblockd.rpc.identity import Caller
-from kblockd.rpc.services.facades import PoliciesApi
+from kblockd.rpc.services.facades import CandidatesApi, CandidateView, PoliciesApi
 from kblockd.store.protocol import Row
 
 MAX_INPUT: Final = canonical.MAX_BYTES
@@ -26,8 +27,9 @@ MAX_MESSAGE: Final = 1000
 class PolicyService:
     """``kblock.authz`` controls access, because arbitrary queries reveal the policy's limits."""
 
-    def __init__(self, policies: PoliciesApi) -> None:
+    def __init__(self, policies: PoliciesApi, candidates: CandidatesApi) -> None:
         self._policies = policies
+        self._candidates = candidates
 
     async def Evaluate(
         self, caller: Caller, request: pb.PolicyServiceEvaluateRequest
@@ -64,6 +66,32 @@ class PolicyService:
         )
         if (activation := await self._policies.activation()) is not None:
             answer.activation.CopyFrom(_activation(*activation))
+        return answer
+
+    async def SetCandidate(
+        self, caller: Caller, request: pb.PolicyServiceSetCandidateRequest
+    ) -> pb.PolicyServiceSetCandidateResponse:
+        """Sets a revision that is compared with the one in force."""
+        return pb.PolicyServiceSetCandidateResponse(candidate=_candidate(await self._candidates.set(request.bundle)))
+
+    async def GetCandidate(
+        self, caller: Caller, request: pb.PolicyServiceGetCandidateRequest
+    ) -> pb.PolicyServiceGetCandidateResponse:
+        """The comparison so far; differences of visible calls only."""
+        answer = pb.PolicyServiceGetCandidateResponse()
+        if (report := self._candidates.report()) is not None:
+            answer.candidate.CopyFrom(_candidate(report))
+            shown = (each for each in report.comparison.differences if caller.view.shows(each.tenant, each.agent))
+            answer.differences.extend(map(_difference, shown))
+        return answer
+
+    async def ClearCandidate(
+        self, caller: Caller, request: pb.PolicyServiceClearCandidateRequest
+    ) -> pb.PolicyServiceClearCandidateResponse:
+        """Ends the comparison."""
+        answer = pb.PolicyServiceClearCandidateResponse()
+        if (report := await self._candidates.clear()) is not None:
+            answer.candidate.CopyFrom(_candidate(report))
         return answer
 
 
@@ -112,4 +140,30 @@ def _activation(index: int, row: Row) -> pb.PolicyActivation:
         bundle_sha256=row["bundle_sha256"],
         bundle_revision=row.get("bundle_revision", ""),
         signer=row.get("signer", ""),
+    )
+
+
+def _candidate(view: CandidateView) -> pb.PolicyCandidate:
+    comparison = view.comparison
+    return pb.PolicyCandidate(
+        revision=view.bundle.revision,
+        since=answers.moment(view.since),
+        tests=view.bundle.tests,
+        same=comparison.same,
+        changed=comparison.changed,
+        other_reasons=comparison.other_reasons,
+        failed=comparison.failed,
+        skipped=comparison.skipped,
+    )
+
+
+def _difference(each: CandidateDifference) -> pb.PolicyDifference:
+    return pb.PolicyDifference(
+        at=answers.moment(parse_rfc3339(each.at)),
+        execution_id=each.execution,
+        entrypoint=each.entrypoint,
+        revision=each.revision,
+        decision_id=each.decision_id,
+        in_force=each.in_force,
+        candidate=each.candidate,
     )

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from kblockd.policy.jws import VerificationKey
-from kblockd.policy.signatures import Trust, Unsigned
+from kblockd.policy.bundles.jws import VerificationKey
+from kblockd.policy.bundles.signatures import Trust, Unsigned
 from tests.contract.policy.support import files
 
 SIGNATURES = ".signatures.json"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy.engine import PolicyEngine
-from kblockd.policy.pool import EmbeddedLimits
+from kblockd.policy.deciding import PolicyEngine
+from kblockd.policy.embedded.pool import EmbeddedLimits
 from tests.contract.policy.remote import remote_running
 from tests.contract.policy.support import PATIENT, Kind, forget_others, kind_of
 

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from kblockd.policy.bundle import Bundle
+from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.opa import revisions
 from kblockd.policy.opa.access import RemoteAccess
 from kblockd.policy.opa.remote import RemoteEngine
+from kblockd.policy.opa.remote_watch import RemoteWatch
 from kblockd.policy.opa.revisions import Passed
 from kblockd.policy.opa.tarball import build
-from kblockd.policy.opa.watch import RemoteWatch
 from tests.contract.policy.support import HANG_SECONDS, CountingIds, RealClock, opa_binary
 
 AT = "2026-11-29T10:00:00.000000Z"

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.bundle import Reader, read
-from kblockd.policy.embedded import EmbeddedEngine
-from kblockd.policy.loading import LoadingEngine
+from kblockd.policy.activation.loading import LoadingEngine
+from kblockd.policy.bundles.bundle import Reader, read
+from kblockd.policy.embedded.engine import EmbeddedEngine
+from kblockd.policy.embedded.pool import EmbeddedLimits
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.supervised import SupervisedEngine
-from kblockd.policy.pool import EmbeddedLimits
 
 HANG_SECONDS = 60.0
 _OPA = Path(__file__).parents[3] / ".tools" / "bin" / "opa"
@@ -213,7 +213,7 @@ def kind_of(name: str) -> Iterator[Kind]:
     """The path of a Unix socket is short, so not below ``tmp_path``."""
     with tempfile.TemporaryDirectory(prefix="kb-") as run_dir:
         if name == "embedded":
-            yield Kind(name, b"kblockd.policy.worker", 2, Path(run_dir))
+            yield Kind(name, b"kblockd.policy.embedded.worker", 2, Path(run_dir))
         else:
             opa_binary()
             yield Kind(name, b"--server", 1, Path(run_dir))
@@ -240,7 +240,7 @@ def forget_others() -> None:
     _BEFORE.update(children(), children(mark=b"opa"))
 
 
-def children(parent: int | None = None, mark: bytes = b"kblockd.policy.worker") -> set[int]:
+def children(parent: int | None = None, mark: bytes = b"kblockd.policy.embedded.worker") -> set[int]:
     """Process ids of the policy workers below a process; below this one those of the test alone."""
     found = set()
     for entry in Path("/proc").iterdir():

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy.bundle import Bundle, read
-from kblockd.policy.entrypoints import DECISION
-from kblockd.policy.signatures import Trust
+from kblockd.policy.bundles.bundle import Bundle, read
+from kblockd.policy.bundles.signatures import Trust
+from kblockd.policy.deciding.entrypoints import DECISION
 from tests.contract.policy.bundles import KeyPair, contents, packed, put, signed, trusting
 from tests.contract.policy.support import ALLOW_REFUND, Kind, deciding, document, files
 from tests.contract.policy.watched import Watched

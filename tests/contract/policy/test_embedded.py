@@ -17,9 +17,9 @@ import pytest
 import uvloop
 
 from kblockd.domain.errors import Reason
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.entrypoints import DECISION
-from kblockd.policy.pool import EmbeddedLimits
+from kblockd.policy.deciding import PolicyFailure
+from kblockd.policy.deciding.entrypoints import DECISION
+from kblockd.policy.embedded.pool import EmbeddedLimits
 from tests.contract.policy.support import (
     ALLOW,
     ALLOW_REFUND,
@@ -230,7 +230,7 @@ def sealed(pid: int) -> bool:
 PARENT = """
 import asyncio, pathlib, sys
 from tests.contract.policy.support import ALLOW_REFUND, deciding, document, running
-from kblockd.policy.entrypoints import DECISION
+from kblockd.policy.deciding.entrypoints import DECISION
 async def main():
     async with running(pathlib.Path(sys.argv[1]), deciding(ALLOW_REFUND)) as engine:
         await engine.evaluate(DECISION, document())

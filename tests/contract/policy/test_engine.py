@@ -10,8 +10,8 @@ import pytest
 
 from kblockd.domain import canonical
 from kblockd.domain.errors import Reason
-from kblockd.policy.engine import PolicyEngine, PolicyFailure
-from kblockd.policy.entrypoints import AUTHZ, DECISION, ENTRYPOINTS
+from kblockd.policy.deciding import PolicyEngine, PolicyFailure
+from kblockd.policy.deciding.entrypoints import AUTHZ, DECISION, ENTRYPOINTS
 from tests.contract.policy.conftest import EngineWith
 from tests.contract.policy.support import (
     ALLOW,

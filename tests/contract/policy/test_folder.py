@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kblockd.paths import Writers
-from kblockd.policy.bundle import Bundle, read
+from kblockd.policy.bundles.bundle import Bundle, read
+from kblockd.policy.bundles.files import from_folder
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.files import from_folder
 from tests.contract.policy.support import ALLOW_REFUND, Kind, deciding, files, write
 from tests.contract.policy.watched import Watched
 

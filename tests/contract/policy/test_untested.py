@@ -10,10 +10,10 @@ import pytest
 from kblockd import decision_point
 from kblockd.config import PolicySettings
 from kblockd.config.configuration import SupervisedOpa
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.embedded import UNTESTED, EmbeddedEngine, check
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.bundles.signatures import UNVERIFIED
+from kblockd.policy.embedded.engine import UNTESTED, EmbeddedEngine, check
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.signatures import UNVERIFIED
 from kblockd.system import RandomIds, SystemClock
 from tests.contract.policy.support import PATIENT, deciding, opa_binary, write
 

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from kblockd.policy.bundle import Bundle, Reader, read
+from kblockd.policy.activation.bundle_watch import BundleWatch
+from kblockd.policy.bundles.bundle import Bundle, Reader, read
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.reload import BundleWatch
 from tests.contract.policy.support import Kind, TickClock
 
 

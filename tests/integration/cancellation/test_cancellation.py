@@ -15,8 +15,8 @@ from kblockd_mcp.adapter import McpAdapter
 from kblockd.client import CallError, Client
 from kblockd.client.answers import Completed
 from kblockd.execution.supervisor import Supervisor
-from kblockd.policy.pool import Pool
-from kblockd.policy.shared import SharedEngine
+from kblockd.policy.deciding.shared import SharedEngine
+from kblockd.policy.embedded.pool import Pool
 from kblockd.rpc.identity import Authorizer
 from kblockd.rpc.interceptors import Calls
 from kblockd.upstream.wrapper import GuardedAdapter

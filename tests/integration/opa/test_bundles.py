@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
-from kblockd.policy.bundle import Origin, read
+from kblockd.policy.bundles.bundle import Origin, read
+from kblockd.policy.bundles.jws import Token
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.jws import Token
 from kblockd.policy.opa.access import RemoteAccess
 from kblockd.policy.opa.tarball import build
 from tests.contract.policy.bundles import KeyPair, contents, packed, put, signed, trusting

@@ -16,8 +16,8 @@ import uvloop
 
 from kblockd.domain.canonical import canonical
 from kblockd.domain.errors import Reason
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.entrypoints import DECISION
+from kblockd.policy.deciding import PolicyFailure
+from kblockd.policy.deciding.entrypoints import DECISION
 from kblockd.policy.opa.access import Endpoint
 from kblockd.policy.opa.client import MAX_ANSWER, Opa
 from tests.contract.policy.support import HANG_SECONDS, document

@@ -14,7 +14,7 @@ import pytest
 
 from kblockd.client.answers import Completed
 from kblockd.client.errors import CallError, Unavailable
-from kblockd.policy.bundle import read
+from kblockd.policy.bundles.bundle import read
 from tests.contract.policy.remote import Server, put
 from tests.contract.policy.support import HANG_SECONDS, children, opa_binary
 from tests.harness import approve, refund

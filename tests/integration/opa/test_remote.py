@@ -13,9 +13,9 @@ import pytest
 
 from kblockd.domain.errors import Reason
 from kblockd.paths import Writers
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.entrypoints import DECISION
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.deciding import PolicyFailure
+from kblockd.policy.deciding.entrypoints import DECISION
 from kblockd.policy.opa import revisions
 from kblockd.policy.opa.access import AccessRefused, RemoteAccess
 from kblockd.policy.opa.remote import RemoteEngine

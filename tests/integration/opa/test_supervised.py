@@ -16,13 +16,13 @@ import pytest
 import uvloop
 
 from kblockd.domain.errors import Reason
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.engine import PolicyEngine, PolicyFailure
-from kblockd.policy.entrypoints import DECISION
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.deciding import PolicyEngine, PolicyFailure
+from kblockd.policy.deciding.entrypoints import DECISION
+from kblockd.policy.embedded.pool import EmbeddedLimits
 from kblockd.policy.faults import LoadFailed, PolicyRefused
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.supervised import OpaServer, SupervisedEngine
-from kblockd.policy.pool import EmbeddedLimits
 from tests.contract.policy.support import (
     ALLOW,
     ALLOW_REFUND,
@@ -179,7 +179,7 @@ async def test_pol_04_without_a_policy_nothing_is_ready(kind: Kind) -> None:
 )
 async def test_bans_hold_whatever_engine_decides(kind: Kind, tmp_path: Path, call: str) -> None:
     """In a branch that is never taken too, with the place; also for the checks that stand in for a remote OPA."""
-    from kblockd.policy import embedded
+    from kblockd.policy.embedded import engine as embedded
 
     texts = deciding(f"result := {ALLOW} if {{\n\tfalse\n\t{call}\n}}")
     with pytest.raises(PolicyRefused) as by_opa:
@@ -313,7 +313,7 @@ async def test_folder_that_others_can_write_to_is_not_used(kind: Kind, tmp_path:
 async def test_data_that_could_stand_in_for_a_rule_or_the_revision_is_refused(
     kind: Kind, tmp_path: Path, name: str
 ) -> None:
-    from kblockd.policy import embedded
+    from kblockd.policy.embedded import engine as embedded
 
     texts = files(data__json=f'{{"{name}": {{"bundles": {{}}}}}}')
     with pytest.raises(PolicyRefused, match=f"data.{name} is"):
@@ -325,7 +325,7 @@ async def test_data_that_could_stand_in_for_a_rule_or_the_revision_is_refused(
 PARENT = """
 import asyncio, pathlib, sys
 from tests.contract.policy.support import ALLOW_REFUND, Kind, deciding, document
-from kblockd.policy.entrypoints import DECISION
+from kblockd.policy.deciding.entrypoints import DECISION
 async def main():
     kind = Kind("opa", b"--server", 1, pathlib.Path(sys.argv[2]))
     async with kind.running(pathlib.Path(sys.argv[1]), deciding(ALLOW_REFUND)) as engine:

@@ -18,8 +18,7 @@ from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.outcome import CallStatus, Finding
 from kblockd.evidence import verify_offline
-from kblockd.policy import entrypoints
-from kblockd.policy.engine import Decision
+from kblockd.policy.deciding import Decision, entrypoints
 from tests.harness import approve
 from tests.integration.pipeline import shop as shops
 from tests.integration.pipeline.local import (

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kblockd.authoring.recorded import Inputs, decisions
 from kblockd.client.answers import Completed, Denied, Held
 from kblockd.client.calls import Call
 from kblockd.client.errors import CallError, FailedPrecondition, Unavailable
@@ -21,7 +22,6 @@ from kblockd.domain.canonical import digest
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import TargetPin
 from kblockd.execution.stages import Stage
-from kblockd.policy.recorded import Inputs, decisions
 from kblockd.store.database import open_view
 from tests.harness import ROOT, approve, refund, refund_contract
 from tests.integration.pipeline.local import (

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from kblockd.authoring.recorded import decisions
 from kblockd.cli.kblockd import kblockd
 from kblockd.client.answers import ApprovalPending, Completed
 from kblockd.domain import rows
 from kblockd.domain.records import RecordType
 from kblockd.execution.retention import WHAT, InputRetention
-from kblockd.policy.recorded import decisions
 from kblockd.store.database import open_view
 from tests.contract.policy.support import opa_binary
 from tests.harness import approve

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from kblockd.authoring.recorded import Inputs, Recorded, RecordedQuestion, decisions
 from kblockd.client.answers import Completed, Held
 from kblockd.client.calls import Call
 from kblockd.client.errors import FailedPrecondition
 from kblockd.domain import rows
 from kblockd.domain.canonical import digest
 from kblockd.domain.envelope import TargetPin
-from kblockd.policy.recorded import Inputs, Question, Recorded, decisions
 from kblockd.store.database import open_view
 from tests.harness import approve, refund
 from tests.integration.pipeline import limits
@@ -206,7 +206,7 @@ def test_a_decision_and_its_input_are_one_commit(
     assert all(named <= written for named, written in seen)
 
 
-def questions(site: LocalSite, execution: str) -> list[tuple[Recorded, Question]]:
+def questions(site: LocalSite, execution: str) -> list[tuple[Recorded, RecordedQuestion]]:
     """The decisions of one execution with their inputs, as the store gives them back."""
     with open_view(site.data / "store") as view:
         inputs = Inputs(view)

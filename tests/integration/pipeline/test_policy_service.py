@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kblockd.authoring.recorded import Inputs, decisions
 from kblockd.client.errors import PermissionDenied
 from kblockd.domain.canonical import digest
-from kblockd.policy.recorded import Inputs, decisions
 from kblockd.store.database import open_view
 from tests.harness import refund
 from tests.integration.pipeline.local import LocalSite, ask, news, order, since, size, until

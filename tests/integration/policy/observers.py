@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kblockd.policy.explain import EmbeddedObserver, Observer
-from kblockd.policy.opa.explain import OpaObserver
+from kblockd.authoring.embedded.processes import EmbeddedObserver, EmbeddedTester
+from kblockd.authoring.explanations import Observer
+from kblockd.authoring.opa.explanations import OpaObserver
+from kblockd.authoring.opa.trials import OpaTester
+from kblockd.authoring.trials import Tester
 from kblockd.policy.opa.process import OpaLimits
-from kblockd.policy.opa.trials import OpaTester
-from kblockd.policy.trials import EmbeddedTester, Tester
 from tests.contract.policy.support import PATIENT, opa_binary
 
 _OPA_LIMITS = OpaLimits(PATIENT.evaluate_seconds, PATIENT.load_seconds, PATIENT.memory_mib)

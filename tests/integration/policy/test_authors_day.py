@@ -16,7 +16,7 @@ import pytest
 from click.testing import Result
 
 from kblockd.client.answers import Answer, Completed, Denied
-from kblockd.policy import standing
+from kblockd.policy.activation import standing
 from tests.harness import ROOT, approve, refund
 from tests.integration.policy.author import RELEASE, RULES, TESTS, Desk, desk
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kblockd.cli.kblockd import kblockd
-from kblockd.policy.bundle import Bundle
+from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.opa.tarball import build
 from tests.contract.policy.bundles import KeyPair
 from tests.contract.policy.support import ALLOW, ALLOW_REFUND, deciding, document, opa_binary, package, write

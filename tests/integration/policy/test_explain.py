@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from kblockd.authoring.explanations import Explanation, explain
 from kblockd.domain.canonical import canonical
 from kblockd.domain.errors import Reason
-from kblockd.policy.asking import Asker
-from kblockd.policy.bundle import Bundle, read
-from kblockd.policy.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
-from kblockd.policy.explain import Explanation, explain
+from kblockd.policy.bundles.bundle import Bundle, read
+from kblockd.policy.deciding.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
+from kblockd.policy.deciding.evaluator import Evaluator
 from kblockd.policy.faults import PolicyRefused
 from tests.contract.policy.support import ALLOW, ALLOW_REFUND, CountingIds, RealClock, children, deciding, document
 from tests.integration.policy.observers import observer
@@ -27,10 +27,10 @@ async def explained(
     engine: str, run_dir: Path, bundle: Bundle, given: Any, entrypoint: str = DECISION, *, quoting: bool = False
 ) -> Explanation:
     """By one engine; afterwards neither process nor file is left."""
-    asker = Asker(engine, RealClock(), CountingIds())
+    evaluator = Evaluator(engine, RealClock(), CountingIds())
     before = children(), children(mark=b"opa")
     try:
-        return await explain(bundle, entrypoint, given, observer(engine, run_dir, quoting=quoting), asker)
+        return await explain(bundle, entrypoint, given, observer(engine, run_dir, quoting=quoting), evaluator)
     finally:
         assert (children(), children(mark=b"opa")) == before
         assert list(run_dir.iterdir()) == []

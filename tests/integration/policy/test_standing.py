@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kblockd.cli.kblockd import kblockd
-from kblockd.policy import standing
+from kblockd.policy.activation import standing
 from kblockd.store.lock import DirectoryLock, holder
 from tests.harness import Site
 from tests.unit.policy.test_standing import AT, Engine, made

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy.bundle import Bundle, read
+from kblockd.authoring.trials import Trials
+from kblockd.policy.bundles.bundle import Bundle, read
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.trials import Trials
 from tests.contract.policy.support import ALLOW, deciding, opa_binary, write
 from tests.integration.policy.observers import runner
 from tests.unit.policy.test_shipped import FOLDER

@@ -19,7 +19,7 @@ import pytest
 
 from kblockd.client import AsyncClient, CallError
 from kblockd.execution.stages import Stage
-from kblockd.policy.bundle import read
+from kblockd.policy.bundles.bundle import read
 from tests.contract.policy.bundles import put
 from tests.contract.policy.support import children, opa_binary, until
 from tests.integration.pipeline.limits import limited

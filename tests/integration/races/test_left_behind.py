@@ -15,7 +15,7 @@ from kblockd.client.answers import Answer, Completed, Held
 from kblockd.domain import rows
 from kblockd.domain.errors import Reason
 from kblockd.execution.stages import Stage
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 from kblockd.upstream.adapter import Outcome, Sent
 from tests.harness import EFFECT_FREE, approve
 from tests.integration.pipeline.conftest import pay, payments

@@ -17,7 +17,7 @@ from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Reason, Unavailable
 from kblockd.execution import seal
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 from tests.harness import EFFECT_FREE, approve
 from tests.integration.pipeline.conftest import pay, payments
 from tests.integration.pipeline.local import ask, effects, order, records, refund_in, variants

@@ -11,7 +11,8 @@ from grpc import aio
 from kblockd._proto.kblock.v1 import policy_service_pb2 as pb
 from kblockd._proto.kblock.v1 import policy_service_pb2_grpc as pb_grpc
 from kblockd.domain.errors import Reason
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
+from kblockd.policy.deciding.candidate import CandidateDifference
 from kblockd.rpc.services.policy import MAX_INPUT
 from tests.integration.rpc.test_surface import refused
 from tests.unit.rpc.fakes import Daemon, running
@@ -91,3 +92,23 @@ async def test_the_status_of_a_policy_that_was_never_activated(
     status = await stub.GetStatus(pb.PolicyServiceGetStatusRequest())
     assert not status.HasField("activation")
     assert (status.engine, status.ready) == ("fake", False)
+
+
+async def test_differences_of_other_tenants_are_not_shown(daemon: Daemon, stub: pb_grpc.PolicyServiceAsyncStub) -> None:
+    """The filter of stage 0 holds for the calls that a candidate was compared on, too."""
+    at = "2026-11-29T12:00:00.000000Z"
+    daemon.engine.result = {"allow": True, "tenants": ["acme"], "agents": ["*"], "reasons": []}
+    daemon.candidates.differences = tuple(
+        CandidateDifference(
+            at, tenant, "local:agent", f"exec_{tenant}", DECISION, "r1", "decision_1", "effect=allow []", ""
+        )
+        for tenant in ("acme", "other")
+    )
+    assert not (await stub.GetCandidate(pb.PolicyServiceGetCandidateRequest())).HasField("candidate")
+    made = await stub.SetCandidate(pb.PolicyServiceSetCandidateRequest(bundle=b"x"))
+    assert (made.candidate.revision, made.candidate.changed, made.candidate.skipped) == ("candidate", 2, 3)
+    shown = await stub.GetCandidate(pb.PolicyServiceGetCandidateRequest())
+    assert [each.execution_id for each in shown.differences] == ["exec_acme"]
+    assert (await stub.ClearCandidate(pb.PolicyServiceClearCandidateRequest())).candidate.revision == "candidate"
+    with refused("INVALID_ARGUMENT", "INVALID_FIELD"):
+        await stub.SetCandidate(pb.PolicyServiceSetCandidateRequest(bundle=b"broken"))

@@ -32,7 +32,7 @@ from kblockd._proto.kblock.v1 import (
 from kblockd.domain.errors import Aborted, Reason
 from kblockd.domain.outcome import Finding
 from kblockd.domain.principal import View
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 from kblockd.rpc.identity import LoopbackListener, UnixListener
 from kblockd.rpc.server import SERVICES, RpcServer
 from kblockd.rpc.sockets import UnsafeSocket
@@ -327,7 +327,7 @@ def server_for(daemon: Daemon, *listeners: UnixListener | LoopbackListener) -> R
     return RpcServer(
         listeners, daemon.executions, daemon.approvals, daemon.ledger, daemon.engine,
         template._authorizer._clock, template._ids, template._tracing, policies=FakePolicies(daemon.engine),
-        admission=template._admission,
+        candidates=daemon.candidates, admission=template._admission,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import datetime as dt
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
-from kblockd.policy.engine import Decision
+from kblockd.policy.deciding import Decision
 from kblockd.upstream.adapter import Call, Outcome, Sent
 from kblockd.upstream.wrapper import NotBegun
 from tests.integration.pipeline.local import LocalSite

@@ -17,8 +17,8 @@ from kblockd.domain.clock import parse_rfc3339, rfc3339
 from kblockd.domain.envelope import BindingPin, TargetPin
 from kblockd.execution import reconcile, resume
 from kblockd.execution.reconcile import Standing, _Found
-from kblockd.policy.entrypoints import PRECONDITIONS, Effect
-from kblockd.policy.floor import ruled
+from kblockd.policy.deciding.entrypoints import PRECONDITIONS, Effect
+from kblockd.policy.deciding.floor import ruled
 from kblockd.store.protocol import StoreFailed
 from kblockd.system import SystemClock, since_boot
 from kblockd.upstream.adapter import Call, Outcome, ToolDescription

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kblockd.domain.errors import Reason
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.embedded import check
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.entrypoints import DECISION
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.deciding import PolicyFailure
+from kblockd.policy.deciding.entrypoints import DECISION
+from kblockd.policy.embedded.engine import check
+from kblockd.policy.embedded.pool import EmbeddedLimits
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.pool import EmbeddedLimits
 from tests.contract.policy.support import (
     ALLOW,
     ALLOW_REFUND,

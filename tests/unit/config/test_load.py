@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from kblockd.config import ConfigurationError, load
 from kblockd.domain.principal import Principal
 from kblockd.domain.settings import Clocks, Limits
-from kblockd.policy.floor import Floor
+from kblockd.policy.deciding.floor import Floor
 
 SHIPPED = Path(__file__).parents[3] / "config"
 DAEMON = "kblockd.yaml"

@@ -10,8 +10,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from kblockd import decision_point
+from kblockd.policy.bundles.signatures import UNVERIFIED, Unsigned
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.signatures import UNVERIFIED, Unsigned
 from tests.contract.policy.bundles import KeyPair, contents, packed, put, signed
 from tests.unit.config.conftest import DAEMON, Folder
 

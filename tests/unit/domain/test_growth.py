@@ -13,7 +13,7 @@ import pytest
 from kblockd.approvals.quoting import quote, warnings
 from kblockd.domain import canonical, pointer
 from kblockd.domain.contract.promise import keeps
-from kblockd.policy import documents
+from kblockd.policy.bundles import documents
 from kblockd.rpc import convert
 from kblockd.upstream.adapter import Outcome, Sent
 from kblockd.upstream.outcomes import storable

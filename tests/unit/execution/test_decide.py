@@ -11,8 +11,8 @@ import pytest
 from kblockd.domain.contract import parse
 from kblockd.domain.errors import FailedPrecondition, Reason
 from kblockd.execution.decide import KEPT_CONDITIONS, _needed, check_observed
-from kblockd.policy.entrypoints import Effect, PolicyReason
-from kblockd.policy.floor import ruled
+from kblockd.policy.deciding.entrypoints import Effect, PolicyReason
+from kblockd.policy.deciding.floor import ruled
 from tests.harness import refund_contract
 
 WHY = (PolicyReason("LOW_RISK", "low risk"),)

@@ -1,4 +1,4 @@
-"""Writes ``kblockd/policy/letter_case.py``: what OPA's ``lower`` and ``upper`` make of every code point.
+"""Writes ``kblockd/policy/builtins/letter_case.py``: what OPA's ``lower`` and ``upper`` make of every code point.
 
 Needs the ``opa`` program (the checked-in file is by 1.22.3)::
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kblockd.policy import advice
+from kblockd.policy.rego import advice
 
 
 @pytest.mark.parametrize(

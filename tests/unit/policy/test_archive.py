@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.archive import MAX_TAR, unpack
-from kblockd.policy.bundle import read
-from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.files import MAX_BYTES, MAX_FILES
-from kblockd.policy.signatures import Unsigned
+from kblockd.policy.bundles.archive import MAX_TAR, unpack
+from kblockd.policy.bundles.bundle import read
+from kblockd.policy.bundles.files import MAX_BYTES, MAX_FILES
+from kblockd.policy.bundles.signatures import Unsigned
+from kblockd.policy.faults import BundleFault, PolicyRefused
 from tests.contract.policy.bundles import contents, entry, packed, put, tarred, trusting
 
 REGO = b"package a\n"
 
 
-def refused(data: bytes) -> Fault:
+def refused(data: bytes) -> BundleFault:
     with pytest.raises(PolicyRefused) as raised:
         unpack(data, "b.tar.gz")
     assert raised.value.faults[0].next_step
@@ -62,7 +62,7 @@ def test_contents_by_name() -> None:
 )
 def test_pol_05_path_that_leads_out_or_is_not_plain(name: str) -> None:
     fault = refused(archive((entry(name), REGO)))
-    assert "no plain path" in fault.message
+    assert "not a plain path" in fault.message
     assert fault.file.isprintable()
 
 
@@ -88,7 +88,7 @@ def test_pol_05_neither_file_nor_folder(fields: dict[str, Any]) -> None:
 
 
 def test_one_name_twice() -> None:
-    assert "stands twice" in refused(archive((entry("a.rego"), REGO), (entry("/a.rego"), b"package b\n"))).message
+    assert "appears twice" in refused(archive((entry("a.rego"), REGO), (entry("/a.rego"), b"package b\n"))).message
 
 
 def test_file_that_is_a_folder_too() -> None:
@@ -118,7 +118,7 @@ def test_something_behind_the_stream(behind: bytes) -> None:
 
 
 def test_no_archive_at_all() -> None:
-    assert "no gzip file" in refused(b"package kblock.decision\n").message
+    assert "not a gzip file" in refused(b"package kblock.decision\n").message
     assert refused(gzip.compress(b"package kblock.decision\n" * 100)).file == "b.tar.gz"
     assert refused(gzip.compress(b"")).message
 

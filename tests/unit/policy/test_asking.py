@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kblockd.admission.offload import INLINE_BYTES
 from kblockd.domain.canonical import NotCanonical, canonical
-from kblockd.policy import asking
-from kblockd.policy.asking import Contracts, input_text
-from kblockd.policy.entrypoints import DECISION
+from kblockd.policy.deciding import evaluator
+from kblockd.policy.deciding.entrypoints import DECISION
+from kblockd.policy.deciding.evaluator import Contracts, input_text
 from tests.contract.policy.support import ALLOW, CountingIds, RealClock
 
 NAMES = st.sampled_from(["v", "now", "args", "contract", "snapshot", "envelope", "é", "with space", '"'])
@@ -62,7 +62,7 @@ async def test_a_long_question_is_written_beside_the_loop_and_put_to_whom_decide
 ) -> None:
     """A reload that retires a revision meanwhile must not have it asked: it would be closed by then."""
     done: list[str] = []
-    written = asking.input_text
+    written = evaluator.input_text
 
     def noted(document: Any) -> bytes:
         done.append(threading.current_thread().name.partition("_")[0])
@@ -72,12 +72,12 @@ async def test_a_long_question_is_written_beside_the_loop_and_put_to_whom_decide
         done.append("asked")
         return {"value": json.loads(ALLOW)}
 
-    def in_force() -> tuple[str, asking.Ask]:
+    def in_force() -> tuple[str, evaluator.Ask]:
         done.append("in force")
         return "r2", ask
 
-    monkeypatch.setattr(asking, "input_text", noted)
-    asker = asking.Asker("x", RealClock(), CountingIds())
-    decision = await asker.decide(in_force, DECISION, {"args": {"memo": "x" * size}, "contract": {"a": 1}})
+    monkeypatch.setattr(evaluator, "input_text", noted)
+    asked_by = evaluator.Evaluator("x", RealClock(), CountingIds())
+    decision = await asked_by.decide(in_force, DECISION, {"args": {"memo": "x" * size}, "contract": {"a": 1}})
     assert decision.revision == "r2"
     assert done == [threading.current_thread().name if size == 10 else "foreign-input", "in force", "asked"]

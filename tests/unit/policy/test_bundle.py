@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy import bundle
-from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.files import MAX_BYTES
+from kblockd.policy.bundles import bundle
+from kblockd.policy.bundles.files import MAX_BYTES
+from kblockd.policy.faults import BundleFault, PolicyRefused
 
 MODULE = "package a\n"
 
 
-def refusal(folder: Path) -> Fault:
+def refusal(folder: Path) -> BundleFault:
     with pytest.raises(PolicyRefused) as raised:
         bundle.read(folder)
     return raised.value.faults[0]
@@ -211,7 +211,7 @@ def test_too_much(tmp_path: Path) -> None:
 
 
 def test_fault_reads_as_file_line_column_message_and_step() -> None:
-    fault = Fault("a.rego", 3, 7, "wrong", "correct it")
+    fault = BundleFault("a.rego", 3, 7, "wrong", "correct it")
     assert str(fault) == "a.rego:3:7: wrong; correct it"
-    assert str(Fault("a.rego", 0, 0, "wrong", "correct it")) == "a.rego: wrong; correct it"
-    assert Fault.from_json(fault.to_json()) == fault
+    assert str(BundleFault("a.rego", 0, 0, "wrong", "correct it")) == "a.rego: wrong; correct it"
+    assert BundleFault.from_json(fault.to_json()) == fault

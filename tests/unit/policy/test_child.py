@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kblockd.policy import frames
-from kblockd.policy.child import Child, ChildFailed, Reply
+from kblockd.policy.embedded import frames
+from kblockd.policy.embedded.child import Child, ChildFailed, Reply
 
 HANG_SECONDS = 60.0
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from kblockd.policy import documents
-from kblockd.policy.faults import Fault, PolicyRefused
+from kblockd.policy.bundles import documents
+from kblockd.policy.faults import BundleFault, PolicyRefused
 
 # As `opa sign` 1.22.3 wrote them.
 SIGNED_BY_OPA = {
@@ -40,9 +40,9 @@ SIGNED_BY_OPA = {
 }
 
 
-def refused(**files: bytes) -> Fault:
+def refused(**files: bytes) -> BundleFault:
     with pytest.raises(PolicyRefused) as raised:
-        documents.merged({name.replace("__", "/").replace("_", "."): data for name, data in files.items()})
+        documents.parsed({name.replace("__", "/").replace("_", "."): data for name, data in files.items()})
     return raised.value.faults[0]
 
 
@@ -59,7 +59,7 @@ def test_other_files_are_digested_as_they_are() -> None:
 
 
 def test_folders_become_keys_and_objects_merge() -> None:
-    found = documents.merged(
+    found = documents.parsed(
         {
             "data.json": b'{"a": {"x": 1}}',
             "data.yaml": b"b: on\n",
@@ -79,7 +79,7 @@ def test_two_values_for_one_path() -> None:
 
 def test_top_must_be_an_object_below_anything_goes() -> None:
     assert "must be an object" in refused(data_json=b"[1]").message
-    assert documents.merged({"a/data.json": b"[1]"}) == {"a": [1]}
+    assert documents.parsed({"a/data.json": b"[1]"}) == {"a": [1]}
 
 
 def test_yaml_that_would_explode_is_refused_before_it_is_built() -> None:
@@ -103,7 +103,7 @@ def test_remembered_yaml_is_not_shared() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"token: [Bearer-abcdef\n", "no YAML: expected ',' or ']', but got '<stream end>' at line 2, column 1"),
+        (b"token: [Bearer-abcdef\n", "invalid YAML: expected ',' or ']', but got '<stream end>' at line 2, column 1"),
         (b"token: Bearer-abcdef\ntoken: 1\n", "a duplicate key at line 2, column 1"),
     ],
 )

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from kblockd.domain.errors import Reason
-from kblockd.policy import entrypoints
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION, PolicyReason
+from kblockd.policy.deciding import PolicyFailure, entrypoints
+from kblockd.policy.deciding.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION, PolicyReason
 
 REASONS = [{"code": "A", "message": "b"}]
 GOOD: dict[str, dict[str, Any]] = {

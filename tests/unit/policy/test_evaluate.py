@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.modules import Modules, evaluate, load
-from kblockd.policy.replacements import DecisionTime
+from kblockd.policy.builtins.replacements import DecisionTime
+from kblockd.policy.embedded.modules import Modules, evaluate, load
 
 RULES = """package kblock.asked
 import rego.v1

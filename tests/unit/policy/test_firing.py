@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.explaining import explain
-from kblockd.policy.firing import Firing
-from kblockd.policy.modules import Modules, evaluate, load
-from kblockd.policy.replacements import DecisionTime
+from kblockd.authoring.embedded.instrumented import InstrumentedCopy
+from kblockd.authoring.embedded.runs import explain
+from kblockd.policy.builtins.replacements import DecisionTime
+from kblockd.policy.embedded.modules import Modules, evaluate, load
 
 RULES = """package a
 
@@ -70,7 +70,7 @@ def fired(given: Any, query: str) -> list[str]:
     """What fires, once the copy was seen to answer as the original does."""
     time = DecisionTime()
     modules = Modules({"a.rego": RULES, "lib.rego": LIB}, {})
-    plain, firing = load(modules, time), Firing(modules, time)
+    plain, firing = load(modules, time), InstrumentedCopy(modules, time)
     document = json.dumps(given).encode()
     answer = evaluate(plain, time, f"data.a.{query}", document, quoting=True)
     assert "error" not in answer
@@ -107,7 +107,7 @@ def test_every_kind_of_rule_fires_where_it_stands(given: Any, query: str, rules:
 
 def test_a_copy_that_answers_otherwise_explains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What decides is never the copy; a difference is said, not papered over."""
-    monkeypatch.setattr(Firing, "_note", lambda self, number: False)
+    monkeypatch.setattr(InstrumentedCopy, "_note", lambda self, number: False)
     header = {"entrypoint": "a/b", "document": '{"n": 1}'}
     reply = explain(Modules({"a.rego": RULES, "lib.rego": LIB}, {}), DecisionTime(), header)
     assert "the copy of the policy answers otherwise" in reply["error"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.entrypoints import Effect, PolicyReason
-from kblockd.policy.floor import Floor, covered, met, of_input, of_record, raised, ruled
-from kblockd.policy.verdicts import on_record
+from kblockd.policy.deciding.entrypoints import Effect, PolicyReason
+from kblockd.policy.deciding.floor import Floor, covered, met, of_input, of_record, raised, ruled
+from kblockd.policy.deciding.verdicts import on_record
 
 WHY = (PolicyReason("LOW_RISK", "low risk"),)
 ENDS = "2030-01-01T00:00:00.000000Z"
@@ -141,5 +141,5 @@ def test_policy_diff_reads_the_floors_roles_from_the_request() -> None:
     """A replay raises the answer to the floor of the record, so the floor's roles are part of what is compared."""
     body = {"effect": "require_approval", "observe_until": ""}
     verdict = on_record("kblock/decision/result", body, {"count": 2, "roles": ["a"], "floor_roles": ["c", "b"]})
-    assert verdict.said == {"effect": "require_approval", "count": 2, "roles": ["a"], "floor_roles": ["b", "c"]}
+    assert verdict.consequence == {"effect": "require_approval", "count": 2, "roles": ["a"], "floor_roles": ["b", "c"]}
     assert dataclasses.is_dataclass(verdict)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
+from kblockd.authoring.reviewer import schema_text
 from kblockd.domain.contract.errors import ToolErrors
 from kblockd.domain.principal import Principal
 from kblockd.execution import envelopes
-from kblockd.policy import inputs
-from kblockd.policy.reviewer import schema_text
-from kblockd.policy.samples import SAMPLES
+from kblockd.policy.deciding import inputs
+from kblockd.policy.deciding.samples import SAMPLES
 from tests.unit.execution.test_envelopes import CONTRACT, FULL
 from tests.unit.policy import make_input_schema
 from tests.unit.policy.test_shipped import refund

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from kblockd.policy.jws import BadKey, BadToken, Token, VerificationKey
+from kblockd.policy.bundles.jws import BadKey, BadToken, Token, VerificationKey
 from tests.contract.policy.bundles import KeyPair, encoded
 
 RSA_2048 = rsa.generate_private_key(65537, 2048)

@@ -7,14 +7,14 @@ import json
 import pytest
 import regorus
 
-from kblockd.policy.builtins import ARITY, REFUSED
-from kblockd.policy.faults import Fault
-from kblockd.policy.linter import lint
-from kblockd.policy.modules import Modules, load
-from kblockd.policy.replacements import DecisionTime
+from kblockd.policy.builtins.allowed import ARITY, REFUSED
+from kblockd.policy.builtins.replacements import DecisionTime
+from kblockd.policy.embedded.modules import Modules, load
+from kblockd.policy.faults import BundleFault
+from kblockd.policy.rego.linter import lint
 
 
-def faults(rules: str, *, head: str = "package a\n\nimport rego.v1\n\n", **data: object) -> list[Fault]:
+def faults(rules: str, *, head: str = "package a\n\nimport rego.v1\n\n", **data: object) -> list[BundleFault]:
     """Of one module; the rules begin at line 5."""
     tree = load(Modules({"a.rego": head + rules}, {}), DecisionTime()).get_ast_as_json()
     return lint(json.loads(tree), data)

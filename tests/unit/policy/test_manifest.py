@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.bundle import Bundle
-from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.manifest import Manifest
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.bundles.manifest import Manifest
+from kblockd.policy.faults import BundleFault, PolicyRefused
 
 PLAIN = {"a.rego": "package kblock.a\n", "b.rego": "# two\n\npackage kblock.b.c\nx := 1\n"}
 
@@ -19,7 +19,7 @@ def bundle(manifest: Any, data: Any = None, **modules: str) -> Bundle:
     return Bundle.of({**texts, ".manifest": json.dumps(manifest), "data.json": json.dumps(data or {})})
 
 
-def refused(manifest: Any, data: Any = None, **modules: str) -> tuple[Fault, ...]:
+def refused(manifest: Any, data: Any = None, **modules: str) -> tuple[BundleFault, ...]:
     with pytest.raises(PolicyRefused) as raised:
         bundle(manifest, data, **modules)
     return raised.value.faults

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy import pool as pools
-from kblockd.policy.child import Child
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.lane import Question
-from kblockd.policy.pool import EmbeddedLimits, Pool
+from kblockd.policy.deciding import PolicyFailure
+from kblockd.policy.embedded import pool as pools
+from kblockd.policy.embedded.child import Child
+from kblockd.policy.embedded.lane import Query
+from kblockd.policy.embedded.pool import EmbeddedLimits, Pool
 
 HANG_SECONDS = 60.0
 PROGRAM = """
@@ -129,7 +129,7 @@ async def test_the_queue_does_not_grow_while_no_child_can_start(monkeypatch: pyt
             with pytest.raises(PolicyFailure):
                 await value(pool, number)
         gc.collect()
-        assert sum(type(found) is Question for found in gc.get_objects()) <= 1
+        assert sum(type(found) is Query for found in gc.get_objects()) <= 1
 
 
 @pytest.mark.parametrize("reaped", [True, False], ids=["reaped", "not reaped"])

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy import bundle, child, documents, reading
+from kblockd.policy.bundles import bundle, documents
+from kblockd.policy.embedded import child, document_reader
+from kblockd.policy.embedded.document_reader import KillableReader
 from kblockd.policy.faults import PolicyRefused
-from kblockd.policy.reading import KillableReader
 
 ONE_KEY = json.dumps({"k" * 2_000_000: {str(i): 1 for i in range(150_000)}}).encode()
 FLOOD = b'{"a":[' + b"1," * 2_000_000 + b"1]}"
@@ -33,7 +34,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
         seen.append(child.start(descriptor, memory_mib))
         return seen[-1]
 
-    monkeypatch.setattr(reading, "start", start)
+    monkeypatch.setattr(document_reader, "start", start)
     return seen
 
 
@@ -59,7 +60,7 @@ def test_loc_06_what_takes_too_long_is_killed_and_not_tried_at_each_look(
 ) -> None:
     """The watch looks every second; after some looks it is tried again, because the machine may have been slow."""
     reader = KillableReader(512, seconds=0.001)
-    for _ in range(reading.REFUSED_LOOKS):
+    for _ in range(document_reader.REFUSED_LOOKS):
         assert "took longer than 0.001 s" in str(refused(reader, data_yaml=YAML))
     assert len(started) == 1
     assert started[0].poll() is not None
@@ -80,7 +81,7 @@ def test_no_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
     reader = KillableReader(512, seconds=60)
-    monkeypatch.setattr(reading, "start", none)
+    monkeypatch.setattr(document_reader, "start", none)
     assert refused(reader, data_json=b'{"a":"' + b"x" * 5000 + b'"}').passing
     monkeypatch.undo()
     assert len(reader({"data.json": b'{"a":"' + b"x" * 5000 + b'"}'}).data) == 1

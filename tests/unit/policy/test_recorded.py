@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from kblockd.authoring.recorded import Inputs, NotReplayable, Why, decisions
 from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, digest, reparse, sha256_hex
 from kblockd.domain.contract import derive_intent, parse
 from kblockd.domain.records import Record, RecordType
-from kblockd.policy import inputs, verdicts
-from kblockd.policy.recorded import Inputs, NotReplayable, Why, decisions
+from kblockd.policy.deciding import inputs, verdicts
 from kblockd.store.protocol import Append, Key, Row
 from tests.harness import refund_contract
 from tests.unit.domain.histories import Records, hexdigest
@@ -119,9 +119,9 @@ def test_pol_12_a_decision_about_no_execution_is_put_together_again(books: Books
     authz, refused = list(decisions(books))[2:]
     assert authz.entrypoint == "kblock/authz/result"
     assert authz.about == refused.about == "agent:b /kblock.v1.ExecutionService/Execute"
-    assert dict(authz.verdict.said) == {"allow": True, "view": hexdigest("view")[:16]}
+    assert dict(authz.verdict.consequence) == {"allow": True, "view": hexdigest("view")[:16]}
     assert refused.entrypoint == "kblock/decision/result"
-    assert dict(refused.verdict.said) == {"effect": "observe", "observe_until": "2026-10-01T00:00:00Z"}
+    assert dict(refused.verdict.consequence) == {"effect": "observe", "observe_until": "2026-10-01T00:00:00Z"}
     assert [Inputs(books).question(one).document for one in (authz, refused)] == [called, asked()]
 
 
@@ -208,7 +208,7 @@ def test_a_record_of_an_older_daemon_was_not_kept(books: Books) -> None:
 )
 def test_who_may_call_compares_by_the_rows_that_are_shown(result: dict[str, Any], said: dict[str, Any]) -> None:
     """In whatever order the policy names them; a denial shows none."""
-    given = verdicts.of("kblock/authz/result", {**result, "reasons": []}, past_return=False).said
+    given = verdicts.of("kblock/authz/result", {**result, "reasons": []}, past_return=False).consequence
     if "view" in said:
         said = {**said, "view": digest({"tenants": ["a", "b"], "agents": []})[:16]}
     assert given == said
@@ -239,7 +239,7 @@ def test_a_decision_counts_as_code_lets_it_stand(
     result: dict[str, Any], past_return: bool, said: dict[str, Any]
 ) -> None:
     """R003, R307: what a record holds is bounded; what a bundle says is bounded before it is compared."""
-    assert verdicts.of("kblock/decision/result", result, past_return=past_return).said == said
+    assert verdicts.of("kblock/decision/result", result, past_return=past_return).consequence == said
 
 
 @pytest.mark.parametrize(

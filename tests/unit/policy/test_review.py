@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy.bundle import Bundle, read
-from kblockd.policy.modules import Modules
-from kblockd.policy.replacements import DecisionTime
-from kblockd.policy.review import review
-from kblockd.policy.review.annotations import annotated
-from kblockd.policy.review.shape import Shape
-from kblockd.policy.reviewer import review as reviewed
-from kblockd.policy.reviewer import schema_text
+from kblockd.authoring.review import review
+from kblockd.authoring.review.annotations import annotated
+from kblockd.authoring.reviewer import review as reviewed
+from kblockd.authoring.reviewer import schema_text
+from kblockd.policy.builtins.replacements import DecisionTime
+from kblockd.policy.bundles.bundle import Bundle, read
+from kblockd.policy.embedded.modules import Modules
+from kblockd.policy.rego.shape import Shape
 from tests.contract.policy.support import PATIENT, files, opa_binary, package
 from tests.unit.policy.test_shipped import FOLDER
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kblockd.admission import Slots, on_behalf_of
-from kblockd.policy.engine import Decision
-from kblockd.policy.shared import SharedEngine
+from kblockd.policy.deciding import Decision
+from kblockd.policy.deciding.shared import SharedEngine
 from tests.unit.rpc.fakes import FakeEngine
 
 DECISION = "kblock/decision/result"

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy import checks, entrypoints
-from kblockd.policy.bundle import Bundle, read
-from kblockd.policy.embedded import check
-from kblockd.policy.engine import PolicyEngine
-from kblockd.policy.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
-from kblockd.policy.modules import Modules, load
-from kblockd.policy.replacements import DecisionTime
-from kblockd.policy.samples import SAMPLES
+from kblockd.policy.builtins.replacements import DecisionTime
+from kblockd.policy.bundles.bundle import Bundle, read
+from kblockd.policy.deciding import PolicyEngine, entrypoints
+from kblockd.policy.deciding.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
+from kblockd.policy.deciding.samples import SAMPLES
+from kblockd.policy.embedded import acceptance
+from kblockd.policy.embedded.engine import check
+from kblockd.policy.embedded.modules import Modules, load
 from tests.contract.policy.support import PATIENT, document, kind_of, opa_binary
 
 FOLDER = Path(__file__).parents[3] / "config" / "policy"
@@ -84,7 +84,7 @@ def test_every_rule_of_the_shipped_policies_is_reached_by_a_test(bundle: Bundle)
     time = DecisionTime()
     engine = load(Modules(bundle.modules, {}), time)
     engine.set_enable_coverage(True)
-    for name in checks._heads(json.loads(engine.get_ast_as_json())):
+    for name in acceptance._heads(json.loads(engine.get_ast_as_json())):
         if ".test_" in name:
             engine.set_input_json("{}")
             engine.eval_query_as_json(name)

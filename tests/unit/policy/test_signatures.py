@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from kblockd.policy.bundle import Origin, read
-from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.signatures import UNVERIFIED, Trust, Unsigned, verify
+from kblockd.policy.bundles.bundle import Origin, read
+from kblockd.policy.bundles.signatures import UNVERIFIED, Trust, Unsigned, verify
+from kblockd.policy.faults import BundleFault, PolicyRefused
 from tests.contract.policy.bundles import (
     SIGNATURES,
     KeyPair,
@@ -32,7 +32,7 @@ NOW = dt.datetime(2026, 11, 29, 12, tzinfo=dt.UTC)
 AT = int(NOW.timestamp())
 
 
-def refused(content: dict[str, bytes], trust: Trust | None = None, *, folder: bool = False) -> list[Fault]:
+def refused(content: dict[str, bytes], trust: Trust | None = None, *, folder: bool = False) -> list[BundleFault]:
     with pytest.raises(PolicyRefused) as raised:
         verify(content, trust or trusting(RELEASE), NOW, folder=folder)
     assert all(fault.next_step for fault in raised.value.faults)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy.engine import PolicyStatus
-from kblockd.policy.faults import Fault, PolicyRefused
-from kblockd.policy.standing import NAME, Standing, StandingFile, read
+from kblockd.policy.activation.standing import NAME, PolicyStanding, StandingFile, read
+from kblockd.policy.deciding import PolicyStatus
+from kblockd.policy.faults import BundleFault, PolicyRefused
 from kblockd.store.lock import DirectoryLock, holder_token
 
 AT = "2026-11-29T10:00:00.000000Z"
-FAULT = Fault("decision.rego", 7, 1, "it is wrong", "correct the rule")
+FAULT = BundleFault("decision.rego", 7, 1, "it is wrong", "correct the rule")
 
 
 class Clock:
@@ -52,7 +52,7 @@ def made(folder: Path, engine: Engine) -> StandingFile:
     return StandingFile(folder, engine, Clock())  # type: ignore[arg-type]  # evaluate is never asked
 
 
-def now(folder: Path) -> Standing:
+def now(folder: Path) -> PolicyStanding:
     found = read(folder)
     assert found is not None
     return found

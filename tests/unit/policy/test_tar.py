@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy.tar import BLOCK, Entry, NoTar, entries
+from kblockd.policy.bundles.tar import BLOCK, InvalidTar, TarEntry, entries
 from tests.contract.policy.bundles import entry
 
 END = bytes(2 * BLOCK)
@@ -19,7 +19,7 @@ NAMES = ("a.rego", "sub/b.rego", "x" * 100, "y/" * 60 + "z.rego", "w" * 180, "ü
 
 
 def refused(content: bytes) -> str:
-    with pytest.raises(NoTar) as raised:
+    with pytest.raises(InvalidTar) as raised:
         list(entries(content))
     return str(raised.value)
 
@@ -36,7 +36,7 @@ def test_what_others_write_is_read_alike(written: int) -> None:
                 tar.addfile(entry(name, size=len(data), mtime=1.5), io.BytesIO(data))
             except ValueError:  # longer than the format can say
                 continue
-            expected.append(Entry(name, data, True))
+            expected.append(TarEntry(name, data, True))
     assert list(entries(packed.getvalue())) == expected
     assert len(expected) > 4
 
@@ -131,7 +131,7 @@ def test_hostile_headers_cost_no_time(kind: bytes) -> None:
     started = time.process_time()
     try:
         assert len(list(entries(content))) == 1
-    except NoTar:
+    except InvalidTar:
         assert kind == b"x"
     assert time.process_time() - started < 5
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy.modules import Modules, evaluate, load
-from kblockd.policy.replacements import REPLACED, DecisionTime
+from kblockd.policy.builtins.replacements import REPLACED, DecisionTime
+from kblockd.policy.embedded.modules import Modules, evaluate, load
 
 VECTORS = json.loads(Path(__file__).with_name("opa_vectors.json").read_text())
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import regorus
 
-from kblockd.policy.syntax import Module, Node, span, walk
+from kblockd.policy.rego.syntax import Module, Node, span, walk
 
 _BINARY: Final = ("BoolExpr", "AssignExpr")
 _OTHER: Final = {

@@ -13,8 +13,8 @@ from kblockd_http.settings import Settings
 from kblockd.config import load
 from kblockd.domain.canonical import digest
 from kblockd.domain.contract.derive import derive_target, summary, validate_arguments
-from kblockd.policy.bundle import read
-from kblockd.policy.entrypoints import DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
+from kblockd.policy.bundles.bundle import read
+from kblockd.policy.deciding.entrypoints import DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
 from tests.conformance.test_both_engines import OTHERS, changed, paths, said
 from tests.contract.policy.support import kind_of
 from tests.unit.policy_library.examples import ACTIONS, DIGEST, EXAMPLES, Changes, contract, question

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from kblockd.policy.bundle import read
-from kblockd.policy.embedded import check
+from kblockd.policy.bundles.bundle import read
+from kblockd.policy.embedded.engine import check
 from tests.contract.policy.support import PATIENT, opa_binary
 from tests.unit.policy_library.mutants import dies, mutants
 from tests.unit.policy_library.test_mutants import FOLDER, without

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kblockd.policy import checks
-from kblockd.policy.bundle import read
-from kblockd.policy.modules import Modules, load
-from kblockd.policy.replacements import DecisionTime
+from kblockd.policy.builtins.replacements import DecisionTime
+from kblockd.policy.bundles.bundle import read
+from kblockd.policy.embedded import acceptance
+from kblockd.policy.embedded.modules import Modules, load
 from tests.unit.policy_library.mutants import dies, mutants
 
 FOLDER = Path(__file__).parents[3] / "config" / "policy"
@@ -36,7 +36,7 @@ SAME_IN = {
 def every_test() -> tuple[str, ...]:
     """All of them, by full path."""
     engine = load(Modules(MODULES, {}), DecisionTime())
-    return tuple(path for path in checks._heads(json.loads(engine.get_ast_as_json())) if ".test_" in path)
+    return tuple(path for path in acceptance._heads(json.loads(engine.get_ast_as_json())) if ".test_" in path)
 
 
 def own_tests_first(name: str) -> list[str]:

@@ -14,16 +14,18 @@ from typing import Any
 from kblockd.admission import Admission
 from kblockd.domain import records
 from kblockd.domain.envelope import Envelope
-from kblockd.domain.errors import FailedPrecondition, KblockError, NotFound, Reason
+from kblockd.domain.errors import FailedPrecondition, InvalidArgument, KblockError, NotFound, Reason
 from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, Finding, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.domain.settings import Shares
 from kblockd.ledger.checkpoint import TreeHead
 from kblockd.ledger.ledger import Entry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
-from kblockd.policy.engine import Decision, PolicyFailure, PolicyStatus
-from kblockd.policy.explain import Explanation
-from kblockd.policy.fired import Rule
+from kblockd.policy.bundles.bundle import Bundle
+from kblockd.policy.deciding import Decision, PolicyFailure, PolicyStatus
+from kblockd.policy.deciding.candidate import CandidateDifference, Comparison
+from kblockd.policy.deciding.explanation import Explanation, Rule
+from kblockd.policy_candidate import CandidateReport
 from kblockd.rpc.identity import UnixListener
 from kblockd.rpc.server import RpcServer
 from kblockd.telemetry.exporter import NullExport
@@ -326,6 +328,32 @@ class FakePolicies:
 
 
 @dataclass
+class FakeCandidates:
+    """One candidate, whatever is sent, with these differences."""
+
+    sent: bytes = b""
+    differences: tuple[CandidateDifference, ...] = ()
+
+    def report(self) -> CandidateReport | None:
+        if not self.sent:
+            return None
+        bundle = Bundle({}, {}, "candidate", tests=2)
+        return CandidateReport(bundle, AT, Comparison(5, 2, 1, 1, 3, self.differences))
+
+    async def set(self, archive: bytes) -> CandidateReport:
+        if archive == b"broken":
+            raise InvalidArgument.field("bundle", "not a gzip file")
+        self.sent = archive
+        report = self.report()
+        assert report is not None
+        return report
+
+    async def clear(self) -> CandidateReport | None:
+        report, self.sent = self.report(), b""
+        return report
+
+
+@dataclass
 class Daemon:
     """The fakes, the server in front of them, and one target a principal."""
 
@@ -334,6 +362,7 @@ class Daemon:
     approvals: FakeApprovals = field(default_factory=FakeApprovals)
     ledger: FakeLedger = field(default_factory=FakeLedger)
     engine: FakeEngine = field(default_factory=FakeEngine)
+    candidates: FakeCandidates = field(default_factory=lambda: FakeCandidates())
     shares: Shares = Shares(calls=2048, calls_per_second=1_000_000, streams=2048)  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
@@ -344,7 +373,8 @@ class Daemon:
         tracing = Tracing(Sampling(0), NullExport(), ids)
         self.server = RpcServer(
             listeners, self.executions, self.approvals, self.ledger, self.engine, FakeClock(), ids, tracing,
-            policies=FakePolicies(self.engine), admission=Admission(self.shares, FakeClock()),
+            policies=FakePolicies(self.engine), candidates=self.candidates,
+            admission=Admission(self.shares, FakeClock()),
         )  # fmt: skip
 
     def target(self, name: str = "agent") -> str:

@@ -10,8 +10,8 @@ import pytest
 
 from kblockd.domain.errors import FailedPrecondition, PermissionDenied, Reason, Unavailable
 from kblockd.domain.principal import View
-from kblockd.policy.engine import PolicyFailure
-from kblockd.policy.entrypoints import AUTHZ
+from kblockd.policy.deciding import PolicyFailure
+from kblockd.policy.deciding.entrypoints import AUTHZ
 from kblockd.rpc import identity
 from kblockd.rpc.identity import Authorizer, LoopbackListener, UnixListener
 from tests.unit.rpc.fakes import AGENT, LEAD, FakeClock, FakeEngine, FakeExecutions

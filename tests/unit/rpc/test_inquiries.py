@@ -13,10 +13,10 @@ from kblockd.admission import on_behalf_of
 from kblockd.config import PolicySettings
 from kblockd.domain.errors import FailedPrecondition, Reason, ResourceExhausted
 from kblockd.inquiries import EVALUATIONS, Inquiries
-from kblockd.policy.embedded import EmbeddedEngine
-from kblockd.policy.engine import Decision, PolicyFailure
-from kblockd.policy.pool import EmbeddedLimits
-from kblockd.policy.signatures import UNVERIFIED
+from kblockd.policy.bundles.signatures import UNVERIFIED
+from kblockd.policy.deciding import Decision, PolicyFailure
+from kblockd.policy.embedded.engine import EmbeddedEngine
+from kblockd.policy.embedded.pool import EmbeddedLimits
 from tests.unit.rpc.fakes import FakeClock, FakeEngine, FakeIds
 
 DECISION = "kblock/decision/result"

@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2
 
 from kblockd.domain import errors
 from kblockd.domain.errors import InvalidArgument, KblockError, Reason, Violation
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 from kblockd.rpc import status
 from kblockd.store.protocol import StoreFailed
 from tests.unit.rpc.fakes import FakeIds

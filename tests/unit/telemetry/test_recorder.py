@@ -8,7 +8,7 @@ import datetime as dt
 import pytest
 
 from kblockd.domain.errors import PermissionDenied, Reason
-from kblockd.policy.engine import PolicyFailure
+from kblockd.policy.deciding import PolicyFailure
 from kblockd.telemetry.recorder import MAX_ROWS, SteadyClock, Trace
 from tests.unit.system.machine import INTERRUPTIONS, NOON, Interrupted
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.policy.bundle import Bundle, Origin
+from kblockd.policy.bundles.bundle import Bundle, Origin
+from kblockd.policy.bundles.signatures import BundleSignature
 from kblockd.policy.opa import revisions
 from kblockd.policy.opa.revisions import MAX_NOTES, RevisionsUnreadable
 from kblockd.policy.opa.tarball import build
-from kblockd.policy.signatures import Signature
 
 AT = "2026-11-29T10:00:00.000000Z"
 TEXTS = {
@@ -56,7 +56,9 @@ def test_notes_are_read_back_newest_last(tmp_path: Path) -> None:
 
 def test_note_of_a_signed_bundle_says_who_signed_it(tmp_path: Path) -> None:
     file = tmp_path / "revisions.jsonl"
-    signed = Bundle.of({"a.rego": "1", ".manifest": '{"revision": "v 12"}'}, Signature("release", "decide", "a.b.c"))
+    signed = Bundle.of(
+        {"a.rego": "1", ".manifest": '{"revision": "v 12"}'}, BundleSignature("release", "decide", "a.b.c")
+    )
     revisions.note(file, signed, AT)
     found = revisions.read(file)[signed.revision]
     assert found.origin == signed.origin == Origin("v 12", "release", "decide")

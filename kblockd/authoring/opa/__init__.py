@@ -1,0 +1,1 @@
+"""What OPA tells of a run, by its coverage report."""

@@ -1,0 +1,213 @@
+"""The decisions in a ledger, and their reassembled inputs.
+
+Blocking reads of records, rows and payloads, from a store or a backup. An input that cannot be reassembled exactly is
+``NotReplayable`` with the reason: its digest must equal the recorded one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from kblockd.domain import records, rows
+from kblockd.domain.canonical import canonical, reparse, sha256_hex
+from kblockd.domain.contract import ActionContract, InvalidContract, derive_intent, parse_stored
+from kblockd.domain.errors import KblockError
+from kblockd.domain.records import Record, RecordType
+from kblockd.policy.deciding import inputs, verdicts
+from kblockd.policy.deciding.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
+from kblockd.policy.deciding.floor import Floor, of_record
+from kblockd.policy.deciding.verdicts import Verdict
+from kblockd.store.protocol import Append, Key, Row
+
+_ASKED: Final[Mapping[tuple[RecordType, int | None], str]] = {
+    (RecordType.AUTHZ_DECIDED, 0): AUTHZ,
+    (RecordType.PROPOSED, 3): DECISION,
+    (RecordType.CALL_REFUSED, 3): DECISION,
+    (RecordType.CLAIMED, 9): PRECONDITIONS,
+    (RecordType.CALL_REFUSED, 8): PRECONDITIONS,
+    (RecordType.VERIFIED, 14): VERIFICATION,
+    (RecordType.RECOVERY_PLANNED, 15): RECOVERY,
+}
+"""By the stage that writes the record."""
+_SUBJECTS: Final = 64  # of neighbours in the ledger; an action's arguments may have a megabyte
+
+
+class Reader(Protocol):
+    """``kblockd.store.database.StoreView``."""
+
+    def leaf(self, index: int) -> Append | None:
+        """A record, or None beyond the last."""
+        ...
+
+    def get(self, key: Key) -> tuple[int, Row] | None:
+        """A row with its version."""
+        ...
+
+    def raw(self, key: Key) -> bytes | None:
+        """A payload."""
+        ...
+
+
+class Why(enum.StrEnum):
+    """Why a decision cannot be replayed."""
+
+    INPUT_NOT_KEPT = "INPUT_NOT_KEPT"
+    """policy.input_retention_days was 0, or the daemon older than the setting."""
+    INPUT_ERASED = "INPUT_ERASED"
+    """Its retention has passed."""
+    PAYLOAD_ERASED = "PAYLOAD_ERASED"
+    """The call, the contract, a snapshot, an output or a read is gone."""
+    INPUT_DIFFERS = "INPUT_DIFFERS"
+    """The reassembled input does not have the recorded digest."""
+
+
+class NotReplayable(Exception):
+    """``why`` says what is missing."""
+
+    def __init__(self, why: Why) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A decision on record; ``at`` is RFC 3339, ``verdict`` what it said. ``about``: the execution, or who called what
+    where there is none. ``floor``: the approval floor that stood under it."""
+
+    index: int
+    at: str
+    execution: str
+    about: str
+    entrypoint: str
+    revision: str
+    decision_id: str
+    input_sha256: str
+    input_payload: str
+    verdict: Verdict
+    floor: Floor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedQuestion:
+    """The exact input of a decision; ``past_return`` bounds its answer (``entrypoints.bounded``)."""
+
+    document: Mapping[str, Any]
+    past_return: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    about: Mapping[str, Any]
+    past_return: bool
+
+
+def decisions(ledger: Reader) -> Iterator[Recorded]:
+    """In the order of the ledger; only those that an engine made (a failure is not a decision)."""
+    index = 0
+    stored = ledger.leaf(0)
+    while stored is not None:
+        following = ledger.leaf(index + 1)
+        record = records.read(stored.leaf)
+        entrypoint = _ASKED.get((record.type, record.stage))
+        if entrypoint and record.body.get("decision_id"):
+            yield _recorded(index, record, entrypoint, following)
+        index, stored = index + 1, following
+
+
+def _recorded(index: int, record: Record, entrypoint: str, following: Append | None) -> Recorded:
+    body = record.body
+    return Recorded(
+        index,
+        record.at,
+        record.execution,
+        record.execution or f"{body['principal']} {body['method']}",
+        entrypoint,
+        body["policy_revision"],
+        body["decision_id"],
+        body.get("input_sha256", ""),
+        body.get("input_payload", ""),
+        verdicts.on_record(entrypoint, body, _request(record, following)),
+        of_record(body.get("floor")),
+    )
+
+
+def _request(proposed: Record, following: Append | None) -> Mapping[str, Any]:
+    """What an approval takes: in the record after the proposal, of the same commit, or in that of the refusal."""
+    if proposed.type is RecordType.CALL_REFUSED:
+        return proposed.body
+    if proposed.body.get("effect") != "require_approval" or following is None:
+        return {}
+    record = records.read(following.leaf)
+    return record.body if record.type is RecordType.APPROVAL_REQUESTED else {}
+
+
+class Inputs:
+    """Reassembles the inputs of one ledger's decisions."""
+
+    def __init__(self, ledger: Reader) -> None:
+        self._ledger = ledger
+        self._contract = lru_cache(_SUBJECTS)(self._read_contract)
+        self._subject = lru_cache(_SUBJECTS)(self._read_subject)
+
+    def question(self, recorded: Recorded) -> RecordedQuestion:
+        """The input whose digest is on record; raises ``NotReplayable``."""
+        if not recorded.input_payload:
+            raise NotReplayable(Why.INPUT_NOT_KEPT)
+        kept = self._ledger.raw(rows.policy_input(recorded.execution, recorded.input_payload))
+        if kept is None:
+            raise NotReplayable(Why.INPUT_ERASED)
+        try:
+            question = self._put_together(recorded, reparse(kept))
+            body = canonical(question.document)
+        except (KeyError, TypeError, ValueError, InvalidContract, KblockError):
+            raise NotReplayable(Why.INPUT_DIFFERS) from None
+        if sha256_hex(body) != recorded.input_sha256:
+            raise NotReplayable(Why.INPUT_DIFFERS)
+        return question
+
+    def _put_together(self, recorded: Recorded, stored: Mapping[str, Any]) -> RecordedQuestion:
+        if not recorded.execution:
+            document = inputs.whole_again(stored)
+            contract = document["contract"]
+            return RecordedQuestion(document, contract is not None and parse_stored(contract).requires_approval)
+        subject = self._subject(recorded.execution)
+        document = inputs.again(subject.about, stored, lambda digest: self._value(recorded, digest))
+        return RecordedQuestion(document, subject.past_return)
+
+    def _read_subject(self, execution: str) -> _Subject:
+        body = self._proposed(execution).body
+        call = reparse(self._payload(execution, body["call_sha256"]))
+        contract = self._contract(body["contract_sha256"])
+        fields = ("operation", "risk_tier", "environment", "tool", "tool_version", "target", "action_sha256")
+        of_binding = ("contract_sha256", "upstream", "origin", "definition_sha256")
+        about = inputs.subject(
+            **{name: body[name] for name in (*fields, *of_binding)},
+            intent=derive_intent(contract, call["args"]),
+            envelope=call["envelope"],
+            args=call["args"],
+            contract=contract.document,
+        )
+        return _Subject(about, contract.requires_approval)
+
+    def _proposed(self, execution: str) -> Record:
+        found = self._ledger.get(rows.execution(execution))
+        stored = self._ledger.leaf(found[1]["records"][0]) if found else None
+        if stored is None:
+            raise NotReplayable(Why.INPUT_DIFFERS)
+        return records.read(stored.leaf)
+
+    def _read_contract(self, digest: str) -> ActionContract:
+        return parse_stored(reparse(self._payload("contract", digest)))
+
+    def _value(self, recorded: Recorded, digest: str) -> Any:
+        return reparse(self._payload(recorded.execution, digest))["value"]
+
+    def _payload(self, scope: str, digest: str) -> bytes:
+        data = self._ledger.raw(rows.payload(scope, digest))
+        if data is None:
+            raise NotReplayable(Why.PAYLOAD_ERASED)
+        return data

@@ -1,0 +1,207 @@
+"""A candidate revision beside the one in force: it is asked every question that was answered, and changes nothing.
+
+Replaying the past does not show what tomorrow's calls would meet. The candidate gets a question only after its answer,
+one at a time, and on an engine of its own. What waits is bounded, and what does not fit is skipped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kblockd.admission.offload import INLINE_BYTES, size_of
+from kblockd.domain.clock import Clock, rfc3339
+from kblockd.domain.values import value_type
+from kblockd.policy.deciding import floor, verdicts
+from kblockd.policy.deciding.engine import Decision, PolicyEngine, PolicyFailure, PolicyStatus
+from kblockd.policy.deciding.floor import Floors
+from kblockd.policy.deciding.verdicts import Verdict
+
+MAX_WAITING: Final = 64
+"""Questions; one with an input above ``INLINE_BYTES`` counts as ``_LARGE`` of them."""
+MAX_DIFFERENCES: Final = 200
+MAX_TEXT: Final = 500  # characters of a decision in a difference
+_LARGE: Final = 16
+
+_log = logging.getLogger(__name__)
+_ABOUT: Final[ContextVar[tuple[str, str]]] = ContextVar("kblockd_question_about", default=("", ""))
+
+
+def about(action_sha256: str, execution_id: str) -> None:
+    """Names the execution of this task's questions: the policy protocol carries none."""
+    _ABOUT.set((action_sha256, execution_id))
+
+
+@value_type(frozen=True, slots=True)
+class CandidateDifference:
+    """``in_force`` and ``candidate`` are what follows from each answer, with its reason codes; ``at`` is RFC 3339.
+
+    ``revision`` is the one in force. ``execution`` is empty for a question about none; ``decision_id`` is empty where
+    the revision in force gave no decision. ``tenant`` and ``agent`` are the caller's, for the filter of a ``View``.
+    """
+
+    at: str
+    tenant: str
+    agent: str
+    execution: str
+    entrypoint: str
+    revision: str
+    decision_id: str
+    in_force: str
+    candidate: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Counts since the candidate was set, and its newest differences, the oldest first.
+
+    ``changed``: something else would follow. ``other_reasons``: the same, for other reasons. ``failed``: those of
+    ``changed`` for which the candidate gave no decision. ``skipped``: not asked, because too many waited.
+    """
+
+    same: int
+    changed: int
+    other_reasons: int
+    failed: int
+    skipped: int
+    differences: tuple[CandidateDifference, ...]
+
+
+@value_type(frozen=True, slots=True)
+class _Question:
+    """``answer`` is the decision in force, or its failure."""
+
+    at: str
+    execution: str
+    entrypoint: str
+    document: Mapping[str, Any]
+    answer: Decision | PolicyFailure
+    weight: int
+
+
+class Candidate:
+    """Compares the answers of ``engine``, which the caller closes, with those in force."""
+
+    def __init__(self, engine: PolicyEngine, floors: Floors, clock: Clock) -> None:
+        self._engine = engine
+        self._floors = floors
+        self._clock = clock
+        self._waiting: deque[_Question] = deque()
+        self._weight = 0
+        self._arrived = asyncio.Event()
+        self._counts: Counter[str] = Counter()
+        self._differences: deque[CandidateDifference] = deque(maxlen=MAX_DIFFERENCES)
+
+    def offer(self, entrypoint: str, document: Mapping[str, Any], answer: Decision | PolicyFailure) -> None:
+        """Queues an answered question, or counts it as skipped. Never blocks and raises nothing."""
+        weight = _LARGE if size_of(_without_contract(document)) > INLINE_BYTES else 1
+        if self._weight + weight > MAX_WAITING:
+            self._counts["skipped"] += 1
+            return
+        at, execution = rfc3339(self._clock.now()), _execution(document)
+        self._waiting.append(_Question(at, execution, entrypoint, document, answer, weight))
+        self._weight += weight
+        self._arrived.set()
+
+    def comparison(self) -> Comparison:
+        """So far."""
+        names = ("same", "changed", "other_reasons", "failed", "skipped")
+        return Comparison(*(self._counts[name] for name in names), tuple(self._differences))
+
+    async def run(self) -> None:
+        """Asks what was offered, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            while self._waiting:
+                question = self._waiting.popleft()
+                self._weight -= question.weight
+                try:
+                    await self._compare(question)
+                except Exception:  # a defect here must neither end the comparison nor reach a decision
+                    _log.exception("a question could not be compared with the candidate")
+                    self._counts["skipped"] += 1
+            self._arrived.clear()
+
+    async def _compare(self, question: _Question) -> None:
+        answer: Decision | PolicyFailure
+        try:
+            answer = await self._engine.evaluate(question.entrypoint, question.document)
+        except PolicyFailure as failure:
+            answer = failure
+        old, new = self._verdict(question, question.answer), self._verdict(question, answer)
+        if old == new:
+            self._counts["same"] += 1
+            return
+        changed = old.consequence != new.consequence
+        self._counts["changed" if changed else "other_reasons"] += 1
+        self._counts["failed"] += changed and isinstance(answer, PolicyFailure)
+        self._differences.append(_difference(question, old, new))
+
+    def _verdict(self, question: _Question, answer: Decision | PolicyFailure) -> Verdict:
+        if isinstance(answer, PolicyFailure):
+            return verdicts.of_failure(answer)
+        tier, past_return = floor.bounds(question.document)
+        return verdicts.of(question.entrypoint, answer.result, past_return=past_return, floor=self._floors.get(tier))
+
+
+class ComparingEngine:
+    """A ``PolicyEngine`` in front of another; offers each answered question to ``candidate``, if there is one."""
+
+    def __init__(self, engine: PolicyEngine) -> None:
+        self._engine = engine
+        self.candidate: Candidate | None = None
+
+    def status(self) -> PolicyStatus:
+        """Never blocks."""
+        return self._engine.status()
+
+    async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
+        """See ``PolicyEngine``."""
+        try:
+            decision = await self._engine.evaluate(entrypoint, document)
+        except PolicyFailure as failure:
+            if self.candidate is not None:
+                self.candidate.offer(entrypoint, document, failure)
+            raise
+        if self.candidate is not None:
+            self.candidate.offer(entrypoint, document, decision)
+        return decision
+
+    async def close(self) -> None:
+        """Closes the engine behind it."""
+        await self._engine.close()
+
+
+def _execution(document: Mapping[str, Any]) -> str:
+    digest, execution = _ABOUT.get()
+    action = document.get("action")
+    return execution if isinstance(action, Mapping) and action.get("digest") == digest else ""
+
+
+def _without_contract(document: Mapping[str, Any]) -> list[Any]:
+    """The contract is shared by all questions about its action."""
+    return [value for name, value in document.items() if name != "contract"]
+
+
+def _difference(question: _Question, old: Verdict, new: Verdict) -> CandidateDifference:
+    answer, principal = question.answer, question.document.get("principal") or {}
+    return CandidateDifference(
+        question.at,
+        str(principal.get("tenant", "")),
+        str(principal.get("id", "")),
+        question.execution,
+        question.entrypoint,
+        answer.revision,
+        answer.decision_id if isinstance(answer, Decision) else "",
+        _text(old),
+        _text(new),
+    )
+
+
+def _text(verdict: Verdict) -> str:
+    return f"{verdict} [{','.join(verdict.codes)}]"[:MAX_TEXT]

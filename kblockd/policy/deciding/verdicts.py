@@ -1,0 +1,90 @@
+"""The consequence of a decision, in one form for recorded and new decisions, so that two can be compared.
+
+Leaves out messages, and fields without a consequence (the approvals of a denial, the end of an absent observe window).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kblockd.domain.records import identifier
+from kblockd.policy.deciding import entrypoints
+from kblockd.policy.deciding.engine import PolicyFailure
+from kblockd.policy.deciding.floor import Floor, raised
+
+_SHOWN: Final = 16
+"""Of the 64 digits of a digest: enough to tell two apart, and to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``consequence``: the fields with a consequence; ``codes``: the reason codes, as the ledger holds them."""
+
+    consequence: Mapping[str, Any]
+    codes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        words = (",".join(word) if isinstance(word, list) else str(word) for word in self.consequence.values())
+        return " ".join(f"{name}={word}" for name, word in zip(self.consequence, words, strict=True))
+
+
+def of(entrypoint: str, result: Mapping[str, Any], *, past_return: bool, floor: Floor | None = None) -> Verdict:
+    """From a checked result, as code lets it stand (``entrypoints.bounded``, ``floor.raised``)."""
+    consequence: dict[str, Any]
+    match entrypoint:
+        case entrypoints.AUTHZ:
+            answer = entrypoints.authz(result)
+            consequence = _authz(answer.allow, answer.view_sha256)
+        case entrypoints.DECISION:
+            effect = raised(entrypoints.bounded(entrypoints.decision(result), past_return=past_return), floor)
+            consequence = _effect(effect.effect, effect.count, effect.roles, effect.observe_until, effect.floor_roles)
+        case entrypoints.PRECONDITIONS:
+            refusal = "" if result["stands"] else "POLICY_CHANGED"
+            consequence = _preconditions(refusal if result["ok"] else "PRECONDITION_FAILED")
+        case _:
+            consequence = {name: word for name, word in result.items() if name != "reasons"}
+    return Verdict(consequence, tuple(entrypoints.codes(entrypoints.reasons(result))))
+
+
+def of_failure(failure: PolicyFailure) -> Verdict:
+    """A failure has a consequence, too: the call is refused, or the stage goes on without an answer."""
+    return Verdict({"failure": str(failure.reason)}, ())
+
+
+def on_record(entrypoint: str, body: Mapping[str, Any], approval: Mapping[str, Any]) -> Verdict:
+    """From the body of a decision's record; ``approval`` is that of the request beside it, where there is one."""
+    consequence: dict[str, Any]
+    match entrypoint:
+        case entrypoints.AUTHZ:
+            consequence = _authz(body["allow"], body["view_sha256"])
+        case entrypoints.DECISION:
+            count, roles = approval.get("count", 0), approval.get("roles", ())
+            consequence = _effect(body["effect"], count, roles, body["observe_until"], approval.get("floor_roles", ()))
+        case entrypoints.PRECONDITIONS:
+            consequence = _preconditions(body.get("reason", ""))  # a claim has none: everything held
+        case entrypoints.VERIFICATION:
+            consequence = {"verdict": body["verdict"]}
+        case _:
+            # What policy chose, not what code made of it.
+            consequence = {"recovery": body.get("refused", body["recovery"])}
+    return Verdict(consequence, tuple(body.get("reasons", ())))
+
+
+def _authz(allow: bool, view_sha256: str) -> dict[str, Any]:
+    """A denial shows no rows whatever it names."""
+    return {"allow": allow, "view": view_sha256[:_SHOWN]} if allow else {"allow": allow}
+
+
+def _effect(
+    effect: str, count: int, roles: Sequence[str], observe_until: str, floor_roles: Sequence[str]
+) -> dict[str, Any]:
+    if effect == "require_approval":
+        more = {"floor_roles": sorted(floor_roles)} if floor_roles else {}
+        return {"effect": effect, "count": count, "roles": sorted(roles), **more}
+    return {"effect": effect, "observe_until": identifier(observe_until)} if effect == "observe" else {"effect": effect}
+
+
+def _preconditions(refusal: str) -> dict[str, Any]:
+    return {"preconditions": refusal or "hold"}
