@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from kblockd.domain import rows
 from kblockd.domain.canonical import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Reason, Unavailable
-from kblockd.domain.records import RecordType, read
+from kblockd.domain.ledger import read, rows, sealing
+from kblockd.domain.ledger.rows import ExecutionRow, Verification
 from kblockd.domain.states import ResultClass, State
 from kblockd.domain.values import value_type
 from kblockd.evidence import receipts, statements
@@ -28,7 +28,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.recover import Ending, Hold
 from kblockd.execution.signing_keys import KeyMismatch, seal_condition
 from kblockd.execution.stages import Stage, stage
-from kblockd.store.protocol import Condition, Payload, Row
+from kblockd.store.protocol import Condition, Payload
 
 RECORDED_FAILURE = "UPSTREAM_FAILED"
 INTERRUPTED = "INTERRUPTED"
@@ -62,10 +62,10 @@ async def seal_with(
     result = await _result(parts, ending, row, source)
     signed = receipts.sign_result(result, parts.keys)
     said_sha256, said = payload(parts, run.action.execution_id, "detail", ending.detail)
-    sealed = Entry(RecordType.SEALED, _body(ending, signed, said_sha256), signed.envelope)
+    sealed = Entry(_body(ending, signed, said_sha256), signed.envelope)
     own = run.journal.drawn(parts, Stage.SEAL, [*before, sealed])
     receipt = await _receipt(parts, ending, row, signed, own)
-    entries = [*own, Entry(RecordType.RECEIPT, {}, receipt.envelope, receipt.payload)]
+    entries = [*own, Entry(sealing.Receipt(), receipt.envelope, receipt.payload)]
     ticket = await run.journal.commit(
         parts, Stage.SEAL, entries, conditions=await _key_condition(parts), payloads=[said, *payloads]
     )
@@ -75,25 +75,26 @@ async def seal_with(
 @stage(Stage.SEAL)
 async def hold(parts: Parts, held: Hold) -> Closed:
     """Takes the seal's place. Not closed: no RESULT yet, and the twin row stays. Durable when it returns."""
-    body = {"code": held.code[:64], "keep_lock": held.keep_lock, "class": str(held.result_class or "")}
-    ticket = await held.run.journal.commit(parts, Stage.SEAL, [Entry(RecordType.HELD, body)])
+    kept = held.result_class or ResultClass.NONE
+    body = sealing.Held(code=held.code[:64], keep_lock=held.keep_lock, result_class=kept)
+    ticket = await held.run.journal.commit(parts, Stage.SEAL, [Entry(body)])
     await ticket.durable()
     return Closed(held.run.action.execution_id)
 
 
-def _body(ending: Ending, signed: Signed, said_sha256: str) -> dict[str, Any]:
+def _body(ending: Ending, signed: Signed, said_sha256: str) -> sealing.Sealed:
     failed = ending.state is State.FAILED
     recorded = (INTERRUPTED if ending.code == INTERRUPTED else RECORDED_FAILURE) if failed else ""
-    return {
-        "state": str(ending.state),
-        "class": str(ending.result_class),
-        "code": recorded,
-        "wire_code": ending.code[:64] if failed else "",
-        "detail_sha256": said_sha256,
-        "result_sha256": signed.sha256,
-        "key": signed.key_id,
-        "outcome_unknown": ending.result_class is ResultClass.UNKNOWN_OUTCOME,
-    }
+    return sealing.Sealed(
+        state=ending.state,
+        result_class=ending.result_class,
+        code=recorded,
+        wire_code=ending.code[:64] if failed else "",
+        detail_sha256=said_sha256,
+        result_sha256=signed.sha256,
+        key=signed.key_id,
+        outcome_unknown=ending.result_class is ResultClass.UNKNOWN_OUTCOME,
+    )
 
 
 async def _key_condition(parts: Parts) -> list[Condition]:
@@ -105,49 +106,45 @@ async def _key_condition(parts: Parts) -> list[Condition]:
         raise Unavailable(Reason.INTERNAL, str(mismatch), next_step=step) from None
 
 
-async def _result(parts: Parts, ending: Ending, row: Row, source: str) -> Result:
+async def _result(parts: Parts, ending: Ending, row: ExecutionRow, source: str) -> Result:
     action = ending.run.action
-    output = await value_of(parts, action.execution_id, str(row.get("output_sha256", "")), ending.run.journal.written)
-    verification = row.get("verification")
-    operation = row.get("operation_id")
+    output = await value_of(parts, action.execution_id, row.output_sha256, ending.run.journal.written)
     upstream = parts.upstreams.get(action.upstream)
     reference = credential_ref(upstream) if upstream else "none"
     return Result(
         action=action.action_sha256,
-        output_sha256=row["output_sha256"] if output is not None else None,
+        output_sha256=row.output_sha256 if output is not None else None,
         execution_id=action.execution_id,
         tenant=action.tenant,
         caller=statements.CallerIdentity(action.requester),
         tool=action.tool,
         tool_version=action.tool_version,
-        target=statements.TargetRef(action.target["type"], action.target["id"], row.get("target_version") or None),
+        target=statements.TargetRef(action.target.type, action.target.id, row.target_version or None),
         state=statements.Sealed(str(ending.state)),
         result_class=ending.result_class,
         code=ending.code if ending.state is State.FAILED else "",
-        attempts=row["marker"],
-        effect_key=row["effect_key"],
-        upstream=statements.UpstreamPlace(action.origin, str(operation) if operation else None),
-        contract_sha256=row["contract_sha256"],
-        started_at=parse_rfc3339(row["claimed_at"]),
+        attempts=row.marker,
+        effect_key=row.effect_key,
+        upstream=statements.UpstreamPlace(action.origin, row.operation_id or None),
+        contract_sha256=row.contract_sha256,
+        started_at=parse_rfc3339(row.claimed_at),
         finished_at=parts.clock.now(),
         idempotency=statements.Idempotency(action.caller_key, False) if action.caller_key else None,
         approval=await _approval_use(parts, row),
-        policy=statements.Policy(row["decision_id"], row["policy_revision"]),
-        verification=_verification(verification, source),
+        policy=statements.Policy(row.decision_id, row.policy_revision),
+        verification=_verification(row.verification, source),
         output=_output(output),
         credential=statements.CredentialUse(reference, "") if reference != "none" else None,
         daemon=statements.DaemonIdentity(parts.instance.version, parts.instance.name),
     )
 
 
-def _verification(verification: Any, source: str) -> statements.VerificationResult | None:
+def _verification(verification: Verification | None, source: str) -> statements.VerificationResult | None:
     if source:
         return statements.VerificationResult("resolved", source)
     if not verification:
         return None
-    return statements.VerificationResult(
-        verification["verdict"], verification["source"], verification["read_sha256"] or None
-    )
+    return statements.VerificationResult(verification.verdict, verification.source, verification.read_sha256 or None)
 
 
 def _output(output: Any) -> statements.Output | None:
@@ -156,26 +153,26 @@ def _output(output: Any) -> statements.Output | None:
     return statements.Output(len(canonical(output)), "application/json", "salted")
 
 
-async def _approval_use(parts: Parts, row: Row) -> statements.ApprovalUse | None:
+async def _approval_use(parts: Parts, row: ExecutionRow) -> statements.ApprovalUse | None:
     digest = await _approval_digest(parts, row)
     if digest is None:
         return None
-    return statements.ApprovalUse(row["approval_id"], digest, row["consumed_index"])
+    return statements.ApprovalUse(row.approval_id, digest, row.consumed_index)
 
 
-async def _approval_digest(parts: Parts, row: Row) -> str | None:
-    if not row["approval_id"]:
+async def _approval_digest(parts: Parts, row: ExecutionRow) -> str | None:
+    if not row.approval_id:
         return None
-    found = await parts.store.get(rows.approval(row["approval_id"]))
-    if found is None or not found[1]["decisions"]:
+    found = await parts.store.get(rows.approval(row.approval_id))
+    if found is None or not found[1].decisions:
         return None
-    return str(found[1]["decisions"][-1]["statement_sha256"])
+    return found[1].decisions[-1].statement_sha256
 
 
-async def _receipt(parts: Parts, ending: Ending, row: Row, result: Signed, own: Sequence[Entry]) -> Signed:
-    events = [await _event(parts, ending.run, index) for index in row["records"]]
+async def _receipt(parts: Parts, ending: Ending, row: ExecutionRow, result: Signed, own: Sequence[Entry]) -> Signed:
+    events = [await _event(parts, ending.run, index) for index in row.records]
     # Those of the receipt's own commit have no place yet when it is signed.
-    events += [LedgerEvent(entry.type.value, _leaf_hash(entry.leaf)) for entry in own]
+    events += [LedgerEvent(entry.body.TYPE, _leaf_hash(entry.leaf)) for entry in own]
     receipt = Receipt(
         result=result.sha256,
         action=ending.run.action.action_sha256,
@@ -192,11 +189,11 @@ async def _receipt(parts: Parts, ending: Ending, row: Row, result: Signed, own: 
 async def _event(parts: Parts, run: Run, index: int) -> LedgerEvent:
     """A record of this run as it was drawn, another one (an approver's decision, an earlier life's) from the ledger."""
     if (entry := run.journal.written.records.get(index)) is not None:
-        return LedgerEvent(entry.type.value, _leaf_hash(entry.leaf), index)
+        return LedgerEvent(entry.body.TYPE, _leaf_hash(entry.leaf), index)
     record = await parts.store.leaf(index)
     if record is None:
         raise ValueError(f"record {index} of the execution is not in the ledger")
-    return LedgerEvent(read(record.leaf).type.value, _leaf_hash(record.leaf), index)
+    return LedgerEvent(read(record.leaf).type, _leaf_hash(record.leaf), index)
 
 
 def _leaf_hash(leaf: bytes) -> str:

@@ -17,10 +17,10 @@ import pytest
 from kblockd.client.answers import ApprovalPending, Completed, UpstreamError
 from kblockd.client.calls import Call
 from kblockd.client.errors import Aborted, AlreadyExists, CallError, FailedPrecondition, PermissionDenied
-from kblockd.domain import rows
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import TargetPin
+from kblockd.domain.ledger import rows
 from kblockd.evidence import dsse
 from kblockd.evidence.receipts import sign_statement
 from kblockd.evidence.statements import Approval, read
@@ -207,7 +207,7 @@ class Tampering:
         patch.setattr(self.parts.store, "get", self.get)
 
     async def _on(self) -> bool:
-        return not self.from_marker or (await self._get(rows.execution(self.execution_id)))[1]["marker"] > 0
+        return not self.from_marker or (await self._get(rows.execution(self.execution_id)))[1].marker > 0
 
     async def leaf(self, index: int) -> Append | None:
         record: Append | None = await self._leaf(index)

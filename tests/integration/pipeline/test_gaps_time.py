@@ -14,8 +14,8 @@ from typing import Any, Final
 import pytest
 
 from kblockd.client.answers import Answer, Held, UpstreamError
-from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.ledger import rows
 from kblockd.domain.outcome import CallStatus, Finding
 from kblockd.evidence import verify_offline
 from kblockd.policy import entrypoints

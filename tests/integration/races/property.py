@@ -10,7 +10,7 @@ from typing import Any
 
 from kblockd.client.answers import Answer
 from kblockd.client.errors import CallError
-from kblockd.domain import rows
+from kblockd.domain.ledger import rows
 from kblockd.execution.mark_sent import RELIED_ON_CHANGED
 from tests.integration.pipeline.local import effects
 from tests.integration.races.changes import Change, Expired, PolicyForbids, Revoked

@@ -17,14 +17,14 @@ from click.testing import CliRunner, Result
 from ruamel.yaml import YAML
 
 from kblockd.cli.kblockd import kblockd
-from kblockd.domain.fold import fold
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import fold
 from kblockd.ledger.ledger import Ledger
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.database import open_writable
 from kblockd.store.protocol import Append
 from kblockd.store.rocks import RocksStore
 from kblockd.store.schema import encode_key
+from tests.records import Record, RecordType
 
 CONFIG = Path(__file__).parents[3] / "config"
 Run = Callable[..., Result]

@@ -9,13 +9,13 @@ import pytest
 
 from kblockd.cli import verification
 from kblockd.cli.verification import LOOKS, verify_directory
-from kblockd.domain.fold import fold
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import fold
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.verify import Report
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.protocol import Append, StoreRefused
 from kblockd.store.rocks import RocksStore
+from tests.records import Record, RecordType
 
 RECORDS = 3
 

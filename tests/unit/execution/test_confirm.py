@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kblockd.domain import rows
+from kblockd.domain.ledger import rows
 from kblockd.domain.states import ResultClass, State
 from kblockd.execution import confirm
 from kblockd.execution.action import Run

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kblockd.domain.records import Record, RecordType
 from kblockd.execution import history
 from kblockd.store.protocol import Append
+from tests.records import Record, RecordType
 
 AT = "2026-12-01T00:00:00.000000Z"
 

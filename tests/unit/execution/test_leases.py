@@ -8,7 +8,7 @@ import datetime as dt
 import pytest
 
 from kblockd.domain.errors import Aborted, Reason
-from kblockd.domain.rows import target
+from kblockd.domain.ledger.rows import target
 from kblockd.execution.leases import Lease, Leases
 
 TTL, HEARTBEAT, SKEW = 30.0, 10.0, 5.0

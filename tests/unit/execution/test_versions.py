@@ -9,7 +9,7 @@ import pytest
 
 from kblockd.domain.contract import parse
 from kblockd.domain.errors import FailedPrecondition, Reason
-from kblockd.domain.records import identifier
+from kblockd.domain.ledger import identifier
 from kblockd.execution.pins import check_version, version_words
 from kblockd.execution.preconditions import _check_version
 from kblockd.execution.void import TargetMoved, Voided

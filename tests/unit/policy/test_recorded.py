@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, digest, reparse, sha256_hex
 from kblockd.domain.contract import derive_intent, parse
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import rows
 from kblockd.policy import inputs, verdicts
 from kblockd.policy.recorded import Inputs, NotReplayable, Why, decisions
 from kblockd.store.protocol import Append, Key, Row
 from tests.harness import refund_contract
+from tests.records import Record, RecordType
 from tests.unit.domain.histories import Records, hexdigest
 
 CONTRACT = parse(refund_contract())
@@ -70,7 +70,7 @@ def books() -> Books:
     records = Records("exe_1")
     for record, document, payload in ((records.proposed(), first, kept[0]), (records.verified(), after, kept[1])):
         body = {**record.body, "input_sha256": digest(document), "input_payload": payload}
-        if record.type is RecordType.PROPOSED:
+        if record.type == RecordType.PROPOSED:
             body |= {"contract_sha256": made.keep("contract", CONTRACT.document), "call_sha256": call}
         made.leaves.append(Record(record.type, record.at, "acme", "exe_1", 1, record.stage, body).leaf())
     made.rows[rows.execution("exe_1")] = {"records": [0, 1]}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from kblockd.admission import Admission
-from kblockd.domain import records
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import FailedPrecondition, KblockError, NotFound, Reason
 from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, Finding, Revocation, StageEvent
@@ -30,6 +29,7 @@ from kblockd.telemetry.exporter import NullExport
 from kblockd.telemetry.recorder import Trace
 from kblockd.telemetry.sampling import Sampling
 from kblockd.telemetry.tracing import Tracing
+from tests import records
 from tests.elsewhere import elsewhere
 
 AT = dt.datetime(2026, 11, 29, 12, 0, 0, 123456, tzinfo=dt.UTC)
