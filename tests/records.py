@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from kblockd.domain import ledger
 from kblockd.domain.canonical import without_floats
 from kblockd.domain.ledger.record import MAX_LEAF, RECEIPT_PREDICATE
 from kblockd.domain.ledger.table import BODIES
@@ -29,8 +30,10 @@ __all__ = [
     "Record",
     "RecordType",
     "document",
+    "filled",
     "leaves",
     "read",
+    "typed",
 ]
 
 VECTORS: Final = Path(__file__).parent / "vectors" / "leaves.jsonl"
@@ -66,6 +69,17 @@ _NAMES: Final = ("at", "tenant", "execution", "attempt", "stage", "body")
 def leaves() -> list[bytes]:
     """The vectors: at least one leaf of each type."""
     return VECTORS.read_bytes().splitlines()
+
+
+def filled(type_: Any, **fields: Any) -> dict[str, Any]:
+    """A body that is read, in which only these fields matter."""
+    example = next(read(leaf) for leaf in leaves() if read(leaf).type == type_)
+    return {**example.body, **fields}
+
+
+def typed(type_: Any, **fields: Any) -> Any:
+    """The same as the code has it."""
+    return ledger.read(Record(type_, "", body=filled(type_, **fields)).leaf()).body
 
 
 def document(value: Any) -> Any:

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from kblockd.domain.canonical import canonical, digest, sha256_hex
 from kblockd.domain.clock import Clock, rfc3339
 from kblockd.domain.contract import ActionContract
-from kblockd.domain.ledger import Body, Record, identifier, rows
+from kblockd.domain.ledger import Body, Record, rows
 from kblockd.domain.ledger.configuration import (
     ContractActivated,
     DaemonStarted,
@@ -84,15 +84,15 @@ class Activation:
         a revision on record that does not answer yet. The log keeps the order, so what the revision decided is durable
         only when this is; ``Store.get`` waits for that.
         """
-        kept = sha256_hex(document)
+        kept, named = sha256_hex(document), origin.on_record()
         body = PolicyActivated(
             revision=revision,
             engine=engine,
             tests=tests,
             bundle_sha256=kept,
-            bundle_revision=identifier(origin.bundle_revision),  # the bundle's own name for itself may be any text
-            signer=origin.signer,
-            signature_scope=origin.signature_scope,
+            bundle_revision=named.bundle_revision,
+            signer=named.signer,
+            signature_scope=named.signature_scope,
         )
         await self._order(rows.policy(), body, payload=Payload(rows.payload("policy", kept), document))
 

@@ -13,7 +13,7 @@ from typing import Any
 from kblockd.domain.canonical import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Reason, Unavailable
-from kblockd.domain.ledger import read, rows, sealing
+from kblockd.domain.ledger import rows, sealing
 from kblockd.domain.ledger.rows import ExecutionRow, Verification
 from kblockd.domain.states import ResultClass, State
 from kblockd.domain.values import value_type
@@ -193,7 +193,7 @@ async def _event(parts: Parts, run: Run, index: int) -> LedgerEvent:
     record = await parts.store.leaf(index)
     if record is None:
         raise ValueError(f"record {index} of the execution is not in the ledger")
-    return LedgerEvent(read(record.leaf).type, _leaf_hash(record.leaf), index)
+    return LedgerEvent(envelope(record.leaf).type, _leaf_hash(record.leaf), index)
 
 
 def _leaf_hash(leaf: bytes) -> str:

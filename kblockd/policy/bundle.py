@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ class Origin:
         named = f", calls itself {identifier(self.bundle_revision)}" if self.bundle_revision else ""
         scope = f" for {self.signature_scope}" if self.signature_scope else ""
         return (f"signed by {self.signer}{scope}" if self.signer else "signed by nobody") + named
+
+    def on_record(self) -> Origin:
+        """As the ledger holds it: the bundle's own name for itself may be any text."""
+        return replace(self, bundle_revision=identifier(self.bundle_revision))
 
 
 @dataclass(frozen=True, slots=True)

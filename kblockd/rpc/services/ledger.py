@@ -8,7 +8,7 @@ from typing import Protocol
 from kblockd._proto.kblock.v1 import ledger_service_pb2 as pb
 from kblockd.admission import Admission
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, Reason
-from kblockd.domain.ledger import read, rows
+from kblockd.domain.ledger import envelope, rows
 from kblockd.ledger.ledger import Entry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
 from kblockd.rpc import answers, convert
@@ -128,7 +128,7 @@ class LedgerService:
         known: dict[str, bool] = {"": False}
         visible = []
         for entry in entries:
-            execution_id = read(entry.leaf).execution
+            execution_id = envelope(entry.leaf).execution
             if execution_id not in known:
                 known[execution_id] = await self._executions.shows(caller.view, execution_id)
             if known[execution_id]:

@@ -14,7 +14,7 @@ from kblockd.execution.retention import PROGRESS_RECORDS, WHAT, InputRetention
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.protocol import Append, Key, Payload, Store
 from kblockd.store.rocks import RocksStore
-from tests.records import Record, RecordType, read
+from tests.records import Record, RecordType, filled, read
 from tests.unit.domain.histories import START, hexdigest
 from tests.unit.rpc.fakes import FakeClock
 
@@ -44,7 +44,7 @@ async def decided(store: Store, at: dt.datetime, number: int = 1) -> list[Key]:
     inputs, payloads, appends = [], [], []
     for n in range(number):
         digest = hexdigest(f"input {at} {n}")
-        body = {"reason": "POLICY_CHANGED", "input_payload": digest}
+        body = filled(RecordType.CALL_REFUSED, reason="POLICY_CHANGED", input_payload=digest)
         appends.append(Append(Record(RecordType.CALL_REFUSED, rfc3339(at), "acme", "exe_1", 1, 8, body).leaf()))
         inputs.append(rows.payload("exe_1", digest))
         payloads += [Payload(inputs[-1], b"{}"), Payload(rows.payload("exe_1", hexdigest(digest)), b"snapshot")]

@@ -144,9 +144,7 @@ async def test_pages_follow_one_another_without_a_gap(filled: RocksStore) -> Non
     ]
     for view, states in itertools.product(views, [(), ("rejected",), ("approved", "pending_approval")]):
         expected = [
-            key
-            for key, row in rows
-            if view.shows(row["tenant"], row["agent"]) and (not states or row["state"] in states)
+            key for key, row in rows if view.shows(row.tenant, row.agent) and (not states or row.state in states)
         ]
         seen: list[str] = []
         while page := await _listed(filled, view, states, after=seen[-1] if seen else "", most=50):
