@@ -1,4 +1,4 @@
-"""What the ledger says of an execution's earlier attempts: a new marker takes it out of the row (``domain.fold``)."""
+"""What the ledger says of an execution's earlier attempts: a new marker takes it out of the row (``domain.ledger``)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 from kblockd.domain.canonical import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Reason, Unavailable
-from kblockd.domain.ledger import rows, sealing
+from kblockd.domain.ledger import envelope, rows, sealing
 from kblockd.domain.ledger.rows import ExecutionRow, Verification
 from kblockd.domain.states import ResultClass, State
 from kblockd.domain.values import value_type
