@@ -16,7 +16,7 @@ from kblockd.domain.ledger.sealing import Sealed
 from kblockd.domain.outcome import CallOutcome, CallStatus, StageEvent
 from kblockd.domain.states import ResultClass, State, acted
 from kblockd.execution.journal import NOTHING, Entry, Written
-from kblockd.execution.load import load_contract, value_of
+from kblockd.execution.load import load_reveal, value_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Append
@@ -49,6 +49,8 @@ _VOID: Final = {
     "APPROVAL_INSUFFICIENT": "more approvals are asked for now than were given, so the action is void; nothing ran",
     "BINDING_CHANGED": "what was decided on has changed since (its tool, contract or target), so the action is void; "
     "nothing ran",
+    "STORED_UNREADABLE": "what was agreed on is stored in a form that this release does not read, so the action is "
+    "void; nothing ran",
 }
 _ENDED: Final = {
     ResultClass.NOT_STARTED: "the upstream was not called",
@@ -187,8 +189,8 @@ async def _revealed(parts: Parts, row: ExecutionRow, own: Written) -> bytes:
         value = await value_of(parts, row.id, digest, own)
         if value is not None:
             document[name] = value
-    contract = await load_contract(parts, row)
-    return await offload(size_of(document), lambda: canonical(reveal(contract, document)))
+    pointers = await load_reveal(parts, row)
+    return await offload(size_of(document), lambda: canonical(reveal(pointers, document)))
 
 
 async def _record(parts: Parts, index: int | None, own: Written) -> Append | Entry | None:

@@ -37,6 +37,7 @@ from kblockd.execution import envelopes, pins, questions, refusals
 from kblockd.execution.action import Action, Admitted, Run
 from kblockd.execution.describe import Described, check_pin, describe
 from kblockd.execution.journal import Entry, Journal, payload
+from kblockd.execution.load import STORED_CALL
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
 from kblockd.execution.replay import Existing, existing
@@ -347,7 +348,7 @@ def _proposal(
 ) -> tuple[list[Entry], list[Payload]]:
     effect = ruling.stands
     envelope = _needed(action.envelope) if effect.effect == "deny" else action.envelope
-    call = canonical({"v": "kblockd.stored-call/1", "envelope": envelope, "args": action.args, "salt": salt})
+    call = canonical({"v": STORED_CALL, "envelope": envelope, "args": action.args, "salt": salt})
     call_sha256 = sha256_hex(call)
     why_sha256, why = payload(parts, action.execution_id, "reasons", questions.messages(effect.reasons))
     of_policy, asked_about = asked.on_record(parts, action.execution_id)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from kblockd.admission.offload import offload
 from kblockd.domain.canonical import canonical, reparse, sha256_hex, written
-from kblockd.domain.contract import ActionContract, derive_intent, parse_stored, tighten
+from kblockd.domain.contract import ActionContract, InvalidContract, derive_intent, parse_stored, tighten
 from kblockd.domain.errors import Internal, Reason
-from kblockd.domain.ledger import rows
+from kblockd.domain.ledger import StoredUnreadable, rows
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.execution import envelopes
 from kblockd.execution.action import Action
 from kblockd.execution.journal import NOTHING, Written
 from kblockd.execution.parts import Parts
 
+STORED_CALL: Final = "kblockd.stored-call/1"
+
 
 async def load_action(parts: Parts, row: ExecutionRow) -> Action:
     """With the contract that was agreed, from its payload where the configured one differs by now.
 
-    Raises ``Internal`` when a payload that an open execution needs is gone.
+    Raises ``Internal`` when a payload that an open execution needs is gone, ``StoredUnreadable`` when this release
+    cannot read one: then the execution ends by where it stands (``kblockd/execution/README.md``, what is stored).
     """
     data = await _payload(parts, row.id, row.call_sha256)
     return await offload(len(data), _action, row, await load_contract(parts, row), data)
@@ -27,6 +31,8 @@ async def load_action(parts: Parts, row: ExecutionRow) -> Action:
 
 def _action(row: ExecutionRow, contract: ActionContract, data: bytes) -> Action:
     call = reparse(data)
+    if call["v"] != STORED_CALL:
+        raise StoredUnreadable("the stored call")
     args = call["args"]
     return Action(
         execution_id=row.id,
@@ -56,11 +62,27 @@ def _action(row: ExecutionRow, contract: ActionContract, data: bytes) -> Action:
 
 
 async def load_contract(parts: Parts, row: ExecutionRow) -> ActionContract:
-    """The contract that was agreed; raises ``Internal`` as ``load_action``."""
-    now = parts.contracts.get((row.operation, row.environment))
-    if now is not None and now.sha256 == row.contract_sha256:
+    """The contract that was agreed; raises ``Internal`` and ``StoredUnreadable`` as ``load_action``."""
+    if (now := _configured(parts, row)) is not None:
         return now
-    return parse_stored(reparse(await _payload(parts, "contract", row.contract_sha256)))
+    try:
+        return parse_stored(reparse(await _payload(parts, "contract", row.contract_sha256)))
+    except InvalidContract as invalid:
+        raise StoredUnreadable(f"the contract that was agreed ({invalid.faults[0]})") from None
+
+
+async def load_reveal(parts: Parts, row: ExecutionRow) -> Sequence[str]:
+    """What the contract that was agreed lets its caller see: of a closed execution nothing else is needed of it, so a
+    contract that this release could not begin with still shows what it showed."""
+    if (now := _configured(parts, row)) is not None:
+        return now.reveal
+    document = reparse(await _payload(parts, "contract", row.contract_sha256))
+    return tuple(document.get("reveal", ()))
+
+
+def _configured(parts: Parts, row: ExecutionRow) -> ActionContract | None:
+    now = parts.contracts.get((row.operation, row.environment))
+    return now if now is not None and now.sha256 == row.contract_sha256 else None
 
 
 async def _payload(parts: Parts, scope: str, digest: str) -> bytes:

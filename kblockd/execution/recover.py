@@ -32,14 +32,29 @@ from kblockd.telemetry.recorder import Trace
 
 
 @value_type(frozen=True, slots=True)
+class Conclusion:
+    """As what an execution is sealed."""
+
+    state: State
+    result_class: ResultClass
+    code: str  # precise: what the caller sees
+    detail: str
+
+
+@value_type(frozen=True, slots=True)
 class Ending:
     """The execution is to be sealed."""
 
     run: Run
     state: State
     result_class: ResultClass
-    code: str  # precise: what the caller sees
+    code: str
     detail: str
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """As what."""
+        return Conclusion(self.state, self.result_class, self.code, self.detail)
 
     @property
     def trace(self) -> Trace:

@@ -13,11 +13,9 @@ from kblockd.domain.outcome import Finding
 from kblockd.domain.principal import Principal
 from kblockd.domain.states import ResultClass, State
 from kblockd.evidence import receipts, statements
-from kblockd.execution.action import Run
 from kblockd.execution.journal import Entry, Journal, payload
-from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
-from kblockd.execution.recover import Ending
+from kblockd.execution.recover import Conclusion
 from kblockd.execution.seal import seal_with
 from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Conflict, Payload
@@ -95,11 +93,10 @@ async def _seal(
     parts: Parts, journal: Journal, operator: Principal, row: ExecutionRow, finding: Finding, said: tuple[str, Payload]
 ) -> None:
     digest, kept = said
-    run = Run(await load_action(parts, row), journal, row.attempt, again=True)
     state, result_class, code = ending_of(row, finding)
     resolved = Entry(Resolved(finding=str(finding), operator=operator.id, owner=operator.owner, reason_sha256=digest))
-    ending = Ending(run, state, result_class, code, f"resolved by an operator: {finding}")
-    await seal_with(parts, ending, before=[resolved], source="operator", payloads=[kept])
+    ending = Conclusion(state, result_class, code, f"resolved by an operator: {finding}")
+    await seal_with(parts, journal, ending, before=[resolved], source="operator", payloads=[kept])
 
 
 async def _dispose(

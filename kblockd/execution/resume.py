@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from kblockd.domain.clock import parse_rfc3339
-from kblockd.domain.ledger import rows
+from kblockd.domain.ledger import StoredUnreadable, rows
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.states import Phase, ResultClass, State
 from kblockd.execution import history, pipeline
@@ -22,7 +22,7 @@ from kblockd.execution.load import load_action, value_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.reconcile import Settled, Standing, found_by
 from kblockd.execution.recover import Adrift, Again, Ending, recover
-from kblockd.execution.seal import INTERRUPTED, Closed
+from kblockd.execution.seal import INTERRUPTED, Closed, hold_unreadable
 from kblockd.execution.stages import Stage
 from kblockd.execution.verify import SKIPPED, Judged, verify
 from kblockd.telemetry.recorder import Trace
@@ -45,8 +45,14 @@ async def journal_of(parts: Parts, execution_id: str, trace: Trace) -> tuple[Jou
 
 
 async def resume(parts: Parts, journal: Journal, row: ExecutionRow) -> Closed | Adrift:
-    """Goes on from the phase that the ledger shows; raises ``Conflict`` when somebody else has."""
-    claim = await _claim(parts, journal, row)
+    """Goes on from the phase that the ledger shows; raises ``Conflict`` when somebody else has.
+
+    What was agreed on and cannot be read is held: nobody can say what to look up, or whether to go on.
+    """
+    try:
+        claim = await _claim(parts, journal, row)
+    except StoredUnreadable:
+        return await hold_unreadable(parts, journal)
     phase = row.phase
     if phase is Phase.CLAIMED and claim.new_boot:
         return await pipeline.close(parts, _rebooted(claim))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import InvalidArgument, KblockError, NotFound, Reason
 from kblockd.domain.keys import caller_key as caller_key_digest
-from kblockd.domain.ledger import rows
+from kblockd.domain.ledger import StoredUnreadable, rows
+from kblockd.domain.ledger.closing import Cancelled
 from kblockd.domain.ledger.proposal import RefusalDetails
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.outcome import CallOutcome, Finding, StageEvent
@@ -21,16 +23,17 @@ from kblockd.execution.action import Call, Run
 from kblockd.execution.changes import changed
 from kblockd.execution.decide import check_deadline
 from kblockd.execution.expire import WAITING, expire_if_due
-from kblockd.execution.journal import NOTHING, Journal, Written
+from kblockd.execution.journal import NOTHING, Entry, Journal, Written
 from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
 from kblockd.execution.replay import Existing
 from kblockd.execution.resolve import resolve
+from kblockd.execution.stages import Stage
 from kblockd.execution.supervisor import Handle, Supervisor, store_failed
 from kblockd.ledger.listing import newest
 from kblockd.policy.engine import Decision
 from kblockd.policy.inputs import METHOD
-from kblockd.store.protocol import Payload, StoreFailed
+from kblockd.store.protocol import Conflict, Payload, StoreFailed
 from kblockd.telemetry.recorder import Trace
 
 MAX_PAGE = 200
@@ -189,10 +192,14 @@ class Executions:
         pins.check_approval(envelope, approval[1] if approval else None)
         pins.check_policy(envelope, parts.engine.status().revision)
         check_deadline(parts, envelope.deadline, execution_id)
-        action = pins.repeated(envelope, await load_action(parts, row))
+        journal = Journal(execution_id, row.tenant, trace, version)
+        try:
+            action = pins.repeated(envelope, await load_action(parts, row))
+        except StoredUnreadable:
+            await _cancelled(parts, journal)
+            return None
         if self._supervisor.running(execution_id) is not None:  # meanwhile an identical call has begun it
             return None
-        journal = Journal(execution_id, row.tenant, trace, version)
         return Run(action, journal, attempt=1, again=False)
 
     async def _answer(self, execution_id: str, *, replayed: bool, own: Written = NOTHING) -> CallOutcome:
@@ -230,6 +237,14 @@ class Executions:
 
     async def _exists(self, execution_id: str) -> bool:
         return bool(execution_id) and await self._parts.store.get(rows.execution(execution_id)) is not None
+
+
+async def _cancelled(parts: Parts, journal: Journal) -> None:
+    """Nobody can say any more what was approved: the action is void. Durable when it returns."""
+    entry = Entry(Cancelled(code=str(Reason.STORED_UNREADABLE)))
+    with suppress(Conflict):  # somebody was faster: the row says what happened
+        ticket = await journal.commit(parts, Stage.PREFLIGHT, [entry])
+        await ticket.durable()
 
 
 async def _ended(handle: Handle, seconds: float) -> None:

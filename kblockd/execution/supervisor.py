@@ -17,7 +17,7 @@ from typing import Any
 from kblockd.admission import on_behalf_of
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import Internal, KblockError, Reason, Unavailable
-from kblockd.domain.ledger import rows
+from kblockd.domain.ledger import StoredUnreadable, rows
 from kblockd.domain.ledger.claim import LeaseLost
 from kblockd.domain.ledger.closing import Cancelled
 from kblockd.domain.ledger.record import Record
@@ -240,7 +240,11 @@ class Supervisor:
         if found is None:
             return
         journal, row = found
-        contract = await load_contract(parts, row)
+        try:
+            contract = await load_contract(parts, row)
+        except StoredUnreadable:
+            _log.error("a late answer cannot be judged", extra={"execution_id": execution_id})
+            return
         for attempt, outcome in parts.late.take(execution_id):
             journal.attempt = attempt
             result_class = classify_outcome(outcome, contract)

@@ -18,11 +18,9 @@ from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.rows import ExecutionRow, LinkRow
 from kblockd.domain.states import Phase, ResultClass, State
 from kblockd.execution import history
-from kblockd.execution.action import Run
 from kblockd.execution.expire import expire_if_due
-from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
-from kblockd.execution.recover import Ending
+from kblockd.execution.recover import Conclusion
 from kblockd.execution.resume import journal_of
 from kblockd.execution.seal import INTERRUPTED, seal_with
 from kblockd.execution.supervisor import Supervisor
@@ -104,8 +102,7 @@ class Sweeper:
         result_class, detail = closure(row)
         if result_class is ResultClass.FAILED_BEFORE_SIDE_EFFECT and await self._contradicted(row):
             result_class, detail = UNKNOWN
-        run = Run(await load_action(self._parts, row), journal, row.attempt, again=True)
-        await seal_with(self._parts, Ending(run, State.FAILED, result_class, INTERRUPTED, detail))
+        await seal_with(self._parts, journal, Conclusion(State.FAILED, result_class, INTERRUPTED, detail))
 
     async def _contradicted(self, row: ExecutionRow) -> bool:
         """Nobody has looked once more at an attempt that was lost (UPS-07), or a late answer says that it was done."""

@@ -206,7 +206,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the sweep closes without a look",
-        (Edit("kblockd/execution/sweeper.py", ' and (looked or not row.marker):\n', ":\n"),),
+        (Edit("kblockd/execution/sweeper.py", " and (looked or not row.marker):\n", ":\n"),),
         "tests/crash/daemon/test_interrupted.py::test_ups_15_the_first_sweep_looks_up_before_it_closes",
         soak=True,
     ),

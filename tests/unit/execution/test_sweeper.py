@@ -109,7 +109,7 @@ async def test_c3_no_closure_says_absent_over_a_doubt(
     async def found(*_: Any) -> Any:
         return SimpleNamespace(), row
 
-    async def seal(_: Any, ending: Any) -> None:
+    async def seal(_: Any, journal: Any, ending: Any) -> None:
         sealed.append(ending)
 
     def says(answer: bool) -> Any:
@@ -119,7 +119,6 @@ async def test_c3_no_closure_says_absent_over_a_doubt(
         return told
 
     monkeypatch.setattr(sweeper, "journal_of", found)
-    monkeypatch.setattr(sweeper, "load_action", found)
     monkeypatch.setattr(sweeper, "seal_with", seal)
     monkeypatch.setattr(sweeper.history, "doubted", says(doubted))
     monkeypatch.setattr(sweeper.history, "acted", says(acted))
