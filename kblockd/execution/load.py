@@ -23,7 +23,8 @@ async def load_action(parts: Parts, row: ExecutionRow) -> Action:
     """With the contract that was agreed, from its payload where the configured one differs by now.
 
     Raises ``Internal`` when a payload that an open execution needs is gone, ``StoredUnreadable`` when this release
-    cannot read one: then the execution ends by where it stands (``kblockd/execution/README.md``, what is stored).
+    cannot read one: then the execution ends by where it stands
+    (kblockd/execution/README.md#what-is-stored-of-an-action).
     """
     data = await _payload(parts, row.id, row.call_sha256)
     return await offload(len(data), _action, row, await load_contract(parts, row), data)

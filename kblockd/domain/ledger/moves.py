@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeVar
 
 import msgspec
@@ -89,5 +90,9 @@ def running_key(execution: ExecutionRow) -> RowKey[CounterRow]:
 
 def derived(made: type[Made], source: msgspec.Struct, **more: Any) -> Made:
     """A value with the fields that it shares with ``source``, and ``more``."""
-    shared = set(made.__struct_fields__).intersection(source.__struct_fields__)
-    return made(**{name: getattr(source, name) for name in shared}, **more)
+    return made(**{name: getattr(source, name) for name in _shared(made, type(source))}, **more)
+
+
+@functools.cache
+def _shared(made: type[msgspec.Struct], source: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(name for name in made.__struct_fields__ if name in source.__struct_fields__)
