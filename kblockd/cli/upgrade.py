@@ -12,8 +12,7 @@ from kblockd.cli.options import config_option
 from kblockd.cli.output import emit, is_json, json_option, show_progress
 from kblockd.config import load
 from kblockd.credentials import keys_passphrase
-from kblockd.domain import rows
-from kblockd.domain.fold import fold
+from kblockd.domain.ledger import fold, rows
 from kblockd.evidence.ceremony import add_effect_secret
 from kblockd.evidence.effect_secret import EFFECT_FILE, ROLE
 from kblockd.evidence.errors import KeysRefused

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import KblockError
+from kblockd.domain.ledger.rows import PolicyRow
 from kblockd.domain.outcome import ApprovalView, CallOutcome, Finding, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding import Decision, PolicyStatus
 from kblockd.policy.deciding.candidate import Comparison
 from kblockd.policy.deciding.explanation import Explanation
-from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 
 Outcomes = list[CallOutcome]
@@ -101,7 +101,7 @@ class PoliciesApi(Protocol):
         """Never blocks."""
         ...
 
-    async def activation(self) -> tuple[int, Row] | None:
+    async def activation(self) -> tuple[int, PolicyRow] | None:
         """Index and row of the newest recorded activation."""
         ...
 

@@ -17,7 +17,7 @@ from kblockd.client.answers import Completed, Denied, Held
 from kblockd.client.errors import AlreadyExists
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import FailedPrecondition
-from kblockd.domain.rows import target
+from kblockd.domain.ledger.rows import target
 from kblockd.execution.consume import Claim
 from kblockd.execution.decide import check_deadline, check_observed
 from kblockd.execution.leases import Leases

@@ -15,9 +15,9 @@ from kblockd.authoring.recorded import Inputs, Recorded, RecordedQuestion, decis
 from kblockd.client.answers import Completed, Held
 from kblockd.client.calls import Call
 from kblockd.client.errors import FailedPrecondition
-from kblockd.domain import rows
 from kblockd.domain.canonical import digest
 from kblockd.domain.envelope import TargetPin
+from kblockd.domain.ledger import rows
 from kblockd.store.database import open_view
 from tests.harness import approve, refund
 from tests.integration.pipeline import limits

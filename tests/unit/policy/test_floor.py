@@ -10,6 +10,7 @@ import pytest
 from kblockd.policy.deciding.entrypoints import Effect, PolicyReason
 from kblockd.policy.deciding.floor import Floor, covered, met, of_input, of_record, raised, ruled
 from kblockd.policy.deciding.verdicts import on_record
+from tests.records import document
 
 WHY = (PolicyReason("LOW_RISK", "low risk"),)
 ENDS = "2030-01-01T00:00:00.000000Z"
@@ -61,7 +62,7 @@ def test_what_was_not_raised_says_nothing(said: Effect) -> None:
 def test_the_record_says_what_policy_said_and_what_floor_stood_under_it() -> None:
     ruling = ruled(asks(1, "finance"), "critical", {"critical": TWO}, past_return=False)
     kept = ruling.on_record()
-    assert kept == {
+    assert document(kept) == {
         "count": 2,
         "roles": ["legal", "security"],
         "raised": True,
