@@ -30,8 +30,9 @@ BYTES_PER_SECOND: Final = 1 << 20
 """Parsing a large request blocks the loop for some 20 ms per MiB. At this pace one principal's large requests use a
 fiftieth of the loop, however many it sends; requests up to ``SMALL`` bytes are not paced."""
 REFUSALS_PER_SECOND: Final = 20
-HOLD_SECONDS: Final = 5.0
-"""Longest delay of a refusal above ``REFUSALS_PER_SECOND``: it slows down a client that ignores the retry hint."""
+HOLD_SECONDS: Final = 15.0
+"""Longest delay of a refusal above ``REFUSALS_PER_SECOND``: it slows down a client that ignores the retry hint. Of
+hundreds of callers that answer each refusal with the next call, a shorter one would leave the others less (AGT-04)."""
 BURST_SECONDS: Final = 0.2
 """A burst is the amount allowed in this time; others would notice a longer one."""
 ANSWER_BYTES: Final = 4096
