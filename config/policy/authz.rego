@@ -90,7 +90,7 @@ grants contains {"tenants": [input.principal.tenant], "agents": ["*"]} if {
 grants contains {"tenants": [input.principal.tenant], "agents": ["*"]} if {
 	input.principal.kind != "agent"
 	"policy-editor" in input.principal.roles
-	input.method in policy_reads | candidate_methods
+	input.method in (policy_reads | candidate_methods)
 }
 
 # METADATA

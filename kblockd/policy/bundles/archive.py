@@ -55,7 +55,7 @@ def _decompressed(packed: bytes, file: str) -> bytes:
     if len(content) > MAX_TAR:
         raise refusal(file, f"more than {MAX_TAR} bytes when decompressed", "split data from policy")
     if not stream.eof:
-        raise refusal(file, "is truncated: the gzip stream has no end", _RENAME)
+        raise refusal(file, "is cut off: the gzip stream has no end", _RENAME)
     if stream.unused_data:
         raise refusal(file, "trailing data after the gzip stream", _AGAIN)
     return content

@@ -45,7 +45,7 @@ def entries(content: bytes) -> Iterator[TarEntry]:
         name, size, kind = _header(block)
         data = content[at + BLOCK : at + BLOCK + size]
         if len(data) != size:
-            raise InvalidTar(f"the entry at byte {at} is truncated")
+            raise InvalidTar(f"the entry at byte {at} is cut off")
         at += BLOCK + -(-size // BLOCK) * BLOCK
         if kind in (_PAX, _PAX_GLOBAL):
             path = _pax_path(data)
@@ -58,13 +58,13 @@ def entries(content: bytes) -> Iterator[TarEntry]:
             yield _entry(long_name or name, kind, data)
             long_name = None
     if len(content) < at + 2 * BLOCK or any(memoryview(content)[at:]):
-        raise InvalidTar("it has no end marker, or trailing data")
+        raise InvalidTar("it has no end marker, or data behind it")
 
 
 def _header(block: bytes) -> tuple[bytes, int, bytes]:
     """Name, size and kind."""
     if len(block) != BLOCK:
-        raise InvalidTar("a header is truncated")
+        raise InvalidTar("a header is cut off")
     name, size, checksum, kind, magic, prefix = _HEADER.unpack(block)
     if sum(block) - sum(checksum) + len(checksum) * ord(" ") != _number(checksum):
         raise InvalidTar("a header is damaged")
@@ -109,6 +109,6 @@ def _entry(name: bytes, kind: bytes, data: bytes) -> TarEntry:
         raise InvalidTar("a name that is not UTF-8") from None
     if kind == _FOLDER:
         if data:
-            raise InvalidTar("a folder with content")
+            raise InvalidTar("a folder with a content")
         return TarEntry(text, None, True)
     return TarEntry(text, data if kind in _PLAIN else None, kind in _PLAIN)

@@ -110,8 +110,15 @@ class Candidate:
 
     def comparison(self) -> Comparison:
         """So far."""
-        names = ("same", "changed", "other_reasons", "failed", "skipped")
-        return Comparison(*(self._counts[name] for name in names), tuple(self._differences))
+        counts, differences = self._counts, tuple(self._differences)
+        return Comparison(
+            counts["same"],
+            counts["changed"],
+            counts["other_reasons"],
+            counts["failed"],
+            counts["skipped"],
+            differences,
+        )
 
     async def run(self) -> None:
         """Asks what was offered, until cancelled."""

@@ -188,7 +188,7 @@ async def test_refusal_by_the_machine_is_tried_again_without_another_word(
     for _ in range(8):
         await watched.clock.tick()
     assert len(watched.refused) == 1
-    assert watched.refused[0].passing
+    assert watched.refused[0].transient
     monkeypatch.undo()
     for _ in range(70):
         await watched.clock.tick()

@@ -62,7 +62,7 @@ def test_a_higher_limit_is_seen_and_changes_nothing(shop_site: LocalSite, tmp_pa
     assert decided[by_amount["3.00"]]["candidate"] == "effect=allow [WITHIN]"
     with site.client() as agent:
         assert agent.get(execution_id=by_amount["3.00"]).answer.execution_id == by_amount["3.00"]
-    proposed = {r["execution_id"]: r["body"]["effect"] for r in news(site, before) if r["type"] == "execution.proposed"}
+    proposed = {r["execution"]: r["body"]["effect"] for r in news(site, before) if r["type"] == "execution.proposed"}
     assert proposed[by_amount["3.00"]] == "require_approval"
     assert report(site, "--clear")["changed"] == found["changed"]
     assert json.loads(run(site, "--status").stdout) == {"candidate": None}

@@ -15,7 +15,7 @@ from typing import Any
 
 from kblockd.domain.contract import ActionContract
 
-OUT = Path(__file__).parents[3] / "kblockd" / "policy" / "schemas" / "input.json"
+OUT = Path(__file__).parents[3] / "kblockd" / "policy" / "rego" / "schemas" / "input.json"
 
 ANY: dict[str, Any] = {}
 TEXT = {"type": "string"}

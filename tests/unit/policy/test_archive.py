@@ -114,7 +114,7 @@ def test_pol_05_any_flipped_byte_is_refused() -> None:
 
 @pytest.mark.parametrize("behind", [b"\0", b"x", gzip.compress(b"x", mtime=0)])
 def test_something_behind_the_stream(behind: bytes) -> None:
-    assert "behind the end of the gzip stream" in refused(packed(contents()) + behind).message
+    assert "trailing data after the gzip stream" in refused(packed(contents()) + behind).message
 
 
 def test_no_archive_at_all() -> None:

@@ -68,18 +68,18 @@ def test_folders_become_keys_and_objects_merge() -> None:
             "other.json": b"not read",
         }
     )
-    assert found == {"a": {"x": 1, "y": 2, "z": [3]}, "b": "on"}
+    assert found.data == {"a": {"x": 1, "y": 2, "z": [3]}, "b": "on"}
 
 
 def test_two_values_for_one_path() -> None:
-    assert "a/x stands in another document" in refused(data_json=b'{"a": {"x": 1}}', a__data_json=b'{"x": 1}').message
+    assert "a/x is also in another document" in refused(data_json=b'{"a": {"x": 1}}', a__data_json=b'{"x": 1}').message
     assert refused(data_json=b'{"a": [1]}', a__data_json=b'{"x": 1}').file in ("a/data.json", "data.json")
-    assert "stands in another document" in refused(data_json=b'{"a": 1}', data_yaml=b"a: 1").message
+    assert "is also in another document" in refused(data_json=b'{"a": 1}', data_yaml=b"a: 1").message
 
 
 def test_top_must_be_an_object_below_anything_goes() -> None:
     assert "must be an object" in refused(data_json=b"[1]").message
-    assert documents.parsed({"a/data.json": b"[1]"}) == {"a": [1]}
+    assert documents.parsed({"a/data.json": b"[1]"}).data == {"a": [1]}
 
 
 def test_yaml_that_would_explode_is_refused_before_it_is_built() -> None:

@@ -82,7 +82,7 @@ def test_no_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
 
     reader = KillableReader(512, seconds=60)
     monkeypatch.setattr(document_reader, "start", none)
-    assert refused(reader, data_json=b'{"a":"' + b"x" * 5000 + b'"}').passing
+    assert refused(reader, data_json=b'{"a":"' + b"x" * 5000 + b'"}').transient
     monkeypatch.undo()
     assert len(reader({"data.json": b'{"a":"' + b"x" * 5000 + b'"}'}).data) == 1
 

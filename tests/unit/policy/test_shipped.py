@@ -202,6 +202,11 @@ async def test_recovery_repeats_only_what_provably_was_not_done(
         ("person", ["operator"], "PolicyService/Explain", ["acme"], ["*"]),
         ("person", ["finance"], "PolicyService/Evaluate", [], []),
         ("agent", [], "PolicyService/GetStatus", [], []),
+        ("person", ["policy-editor"], "PolicyService/SetCandidate", ["acme"], ["*"]),
+        ("person", ["policy-editor"], "PolicyService/Evaluate", ["acme"], ["*"]),
+        ("person", ["policy-editor"], "ExecutionService/Get", [], []),
+        ("person", ["auditor"], "PolicyService/SetCandidate", [], []),
+        ("person", ["auditor"], "PolicyService/GetCandidate", [], []),
     ],
 )
 async def test_authz_filters_rows(
