@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kblockd.authoring import explanations, reviewer
+from kblockd.authoring import reviewer
 from kblockd.authoring.embedded.processes import EmbeddedObserver, EmbeddedTester
+from kblockd.authoring.explain import explain_by
 from kblockd.authoring.review.findings import ReviewFinding
 from kblockd.authoring.trials import Trials
 from kblockd.config import PolicySettings
@@ -44,16 +45,16 @@ async def explain(
     if opa is None:
         evaluator = Evaluator(ENGINE, clock, ids)
         observer = EmbeddedObserver(embedded_limits(settings), quoting)
-        return await explanations.explain(bundle, entrypoint, document, observer, evaluator, settings.floors)
+        return await explain_by(bundle, entrypoint, document, observer, evaluator, settings.floors)
     if opa.command is None:
         message = "a remote OPA does not tell which rules fired"
         raise refusal("policy.opa", message, "name an OPA binary as policy.opa.command")
-    from kblockd.authoring.opa.explanations import OpaObserver
+    from kblockd.authoring.opa.fired_rules import OpaObserver
 
     with tempfile.TemporaryDirectory(prefix="kblockd-") as folder:
         by_opa = OpaObserver(opa.command, Path(folder), opa_limits(settings), quoting)
         evaluator = Evaluator("opa", clock, ids)
-        return await explanations.explain(bundle, entrypoint, document, by_opa, evaluator, settings.floors)
+        return await explain_by(bundle, entrypoint, document, by_opa, evaluator, settings.floors)
 
 
 async def run_tests(settings: PolicySettings, bundle: Bundle, only: str) -> Trials:

@@ -148,11 +148,7 @@ def _report(differences: _Differences, compared: Compared) -> None:
             }
         )
         return
-    click.echo(plain(f"{recorded.about} {recorded.entrypoint}: {_text(old)} -> {_text(new)}"))
-
-
-def _text(verdict: Verdict) -> str:
-    return f"{verdict} [{','.join(verdict.codes)}]"
+    click.echo(plain(f"{recorded.about} {recorded.entrypoint}: {old.with_reasons()} -> {new.with_reasons()}"))
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:

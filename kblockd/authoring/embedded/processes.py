@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kblockd.authoring.explanations import Observed
+from kblockd.authoring.explain import Observed
 from kblockd.authoring.review.findings import ReviewFinding
 from kblockd.authoring.trials import Lines, Trial, Trials
 from kblockd.policy.bundles.bundle import Bundle

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kblockd.authoring.opa.explanations import covered, heads_of
+from kblockd.authoring.opa.fired_rules import covered, heads_of
 from kblockd.authoring.trials import Lines, Trial, Trials
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.faults import LoadFailed, PolicyRefused

@@ -98,7 +98,7 @@ class Candidate:
         self._differences: deque[CandidateDifference] = deque(maxlen=MAX_DIFFERENCES)
 
     def offer(self, entrypoint: str, document: Mapping[str, Any], answer: Decision | PolicyFailure) -> None:
-        """Queues an answered question, or counts it as skipped. Never blocks and raises nothing."""
+        """Queues an answered question, or counts it as skipped. Never blocks."""
         weight = _LARGE if size_of(_without_contract(document)) > INLINE_BYTES else 1
         if self._weight + weight > MAX_WAITING:
             self._counts["skipped"] += 1
@@ -172,16 +172,22 @@ class ComparingEngine:
         try:
             decision = await self._engine.evaluate(entrypoint, document)
         except PolicyFailure as failure:
-            if self.candidate is not None:
-                self.candidate.offer(entrypoint, document, failure)
+            self._offer(entrypoint, document, failure)
             raise
-        if self.candidate is not None:
-            self.candidate.offer(entrypoint, document, decision)
+        self._offer(entrypoint, document, decision)
         return decision
 
     async def close(self) -> None:
         """Closes the engine behind it."""
         await self._engine.close()
+
+    def _offer(self, entrypoint: str, document: Mapping[str, Any], answer: Decision | PolicyFailure) -> None:
+        if self.candidate is None:
+            return
+        try:
+            self.candidate.offer(entrypoint, document, answer)
+        except Exception:  # a defect in the comparison must not fail a decision that was made
+            _log.exception("a question could not be offered to the candidate")
 
 
 def _execution(document: Mapping[str, Any]) -> str:
@@ -205,10 +211,6 @@ def _difference(question: _Question, old: Verdict, new: Verdict) -> CandidateDif
         question.entrypoint,
         answer.revision,
         answer.decision_id if isinstance(answer, Decision) else "",
-        _text(old),
-        _text(new),
+        old.with_reasons()[:MAX_TEXT],
+        new.with_reasons()[:MAX_TEXT],
     )
-
-
-def _text(verdict: Verdict) -> str:
-    return f"{verdict} [{','.join(verdict.codes)}]"[:MAX_TEXT]

@@ -36,6 +36,10 @@ class Verdict:
         words = (",".join(word) if isinstance(word, list) else str(word) for word in self.consequence.values())
         return " ".join(f"{name}={word}" for name, word in zip(self.consequence, words, strict=True))
 
+    def with_reasons(self) -> str:
+        """``effect=deny [FROZEN]``"""
+        return f"{self} [{','.join(self.codes)}]"
+
 
 def of(entrypoint: str, result: Mapping[str, Any], *, past_return: bool, floor: Floor | None = None) -> Verdict:
     """From a checked result, as code lets it stand (``entrypoints.bounded``, ``floor.raised``)."""

@@ -15,6 +15,7 @@ from kblockd_mcp.adapter import McpAdapter
 from kblockd.client import CallError, Client
 from kblockd.client.answers import Completed
 from kblockd.execution.supervisor import Supervisor
+from kblockd.policy.deciding.candidate import ComparingEngine
 from kblockd.policy.deciding.shared import SharedEngine
 from kblockd.policy.embedded.pool import Pool
 from kblockd.rpc.identity import Authorizer
@@ -85,7 +86,7 @@ class Struck:
         assert self.site.daemon is not None
         daemon = self.site.daemon
         parts, upstream = daemon.parts, daemon.parts.upstreams["payments"]
-        shared, shares = cast(SharedEngine, parts.engine), parts.admission
+        shared, shares = cast(SharedEngine, cast(ComparingEngine, parts.engine)._engine), parts.admission
         serving: Any = shared._engine._serving  # type: ignore[attr-defined]  # the embedded one
         return {
             "places": parts.capacity.running,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kblockd.authoring.embedded.processes import EmbeddedObserver, EmbeddedTester
-from kblockd.authoring.explanations import Observer
-from kblockd.authoring.opa.explanations import OpaObserver
+from kblockd.authoring.explain import Observer
+from kblockd.authoring.opa.fired_rules import OpaObserver
 from kblockd.authoring.opa.trials import OpaTester
 from kblockd.authoring.trials import Tester
 from kblockd.policy.opa.process import OpaLimits

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from kblockd.authoring.explanations import Explanation, explain
+from kblockd.authoring.explain import explain_by as explain
 from kblockd.domain.canonical import canonical
 from kblockd.domain.errors import Reason
 from kblockd.policy.bundles.bundle import Bundle, read
 from kblockd.policy.deciding.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
 from kblockd.policy.deciding.evaluator import Evaluator
+from kblockd.policy.deciding.explanation import Explanation
 from kblockd.policy.faults import PolicyRefused
 from tests.contract.policy.support import ALLOW, ALLOW_REFUND, CountingIds, RealClock, children, deciding, document
 from tests.integration.policy.observers import observer

@@ -203,6 +203,12 @@ async def test_memory_is_bounded() -> None:
     assert sum(sys.getsizeof(each.candidate) for each in found.differences) < 200_000
 
 
+async def test_a_defect_in_the_comparison_fails_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with compared(effect("allow"), effect("deny")) as (engine, candidate):
+        monkeypatch.setattr(candidate, "_clock", None)
+        assert (await engine.evaluate(DECISION, document())).result["effect"] == "allow"
+
+
 async def test_without_a_candidate_nothing_is_kept() -> None:
     engine = ComparingEngine(Scripted(effect("allow")))
     assert (await engine.evaluate(DECISION, document())).revision == "r1"

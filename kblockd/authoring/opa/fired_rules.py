@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kblockd.authoring.explanations import Observed
+from kblockd.authoring.explain import Observed
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding.explanation import Kind, Rule
 from kblockd.policy.faults import LoadFailed, PolicyRefused

@@ -36,7 +36,7 @@ class Observer(Protocol):
         ...
 
 
-async def explain(
+async def explain_by(
     bundle: Bundle,
     entrypoint: str,
     document: Mapping[str, Any],
