@@ -58,7 +58,7 @@ def _effect_secret(data_dir: Path) -> bool:
             known = view.get(rows.active_key(ROLE))
         if known is not None:
             raise KeysRefused(
-                f"{data_dir}/keys/{EFFECT_FILE}: missing, and the ledger knows it ({known[1]['kid']}): another one "
+                f"{data_dir}/keys/{EFFECT_FILE}: missing, and the ledger knows it ({known[1].kid}): another one "
                 "would turn repeated calls into new actions. Restore it from the backup of keys/"
             )
     return add_effect_secret(data_dir / "keys", passphrase=keys_passphrase(os.environ))

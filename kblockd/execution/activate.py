@@ -72,8 +72,8 @@ class Activation:
         """Each key of the set and its range, and the effect secret by its public half; ``signing_keys`` has found that
         they may be recorded."""
         for key in ring.keyset.keys:
-            of_type = KeyAdded if key.to_index is None else KeyRetired
-            body = derived(of_type, signing_key(key, ring.keyset_envelope))
+            on_record = signing_key(key, ring.keyset_envelope)
+            body = derived(KeyAdded, on_record) if key.to_index is None else derived(KeyRetired, on_record)
             await self._record(rows.key(key.kid), body, aux=ring.keyset_envelope)
         await self._record(rows.key(ring.effect.key_id), derived(KeyAdded, ring.effect.signing_key()))
 

@@ -53,8 +53,8 @@ async def existing(parts: Parts, admitted: Admitted) -> Existing | None:
                 execution_id=row.execution,
             )
         return Existing(row.execution)
-    row = await _row(parts, rows.open_call(admitted.fingerprint))
-    return Existing(row.execution) if row else None
+    link = await _row(parts, rows.open_call(admitted.fingerprint))
+    return Existing(link.execution) if link else None
 
 
 def unresolved(execution_id: str) -> FailedPrecondition:

@@ -166,7 +166,7 @@ def _output(output: Any) -> statements.Output | None:
 
 async def _approval_use(parts: Parts, row: ExecutionRow) -> statements.ApprovalUse | None:
     digest = await _approval_digest(parts, row)
-    if digest is None:
+    if digest is None or row.consumed_index is None:
         return None
     return statements.ApprovalUse(row.approval_id, digest, row.consumed_index)
 

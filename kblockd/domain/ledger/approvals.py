@@ -16,7 +16,7 @@ from kblockd.domain.states import Event
 _LISTS = ("listed_execution", "listed_approval")
 
 
-class ApprovalRequested(Requested, Body, kw_only=True):
+class ApprovalRequested(Requested, Body, frozen=True, kw_only=True):
     """Approvers are asked; in the commit of stage 3."""
 
     TYPE: ClassVar = "approval.requested"
@@ -41,7 +41,7 @@ class ApprovalRequested(Requested, Body, kw_only=True):
         ]
 
 
-class ApprovalDecided(Body):
+class ApprovalDecided(Body, frozen=True):
     """One approver's decision; its DSSE envelope is the record's aux."""
 
     TYPE: ClassVar = "approval.decided"
@@ -74,7 +74,7 @@ class ApprovalDecided(Body):
         return changes
 
 
-class ApprovalRevoked(Body):
+class ApprovalRevoked(Body, frozen=True):
     """Taken back before its use; the rejection of the action is the next record of the same commit."""
 
     TYPE: ClassVar = "approval.revoked"

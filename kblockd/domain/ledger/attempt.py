@@ -22,7 +22,7 @@ _EVENTS: Final = {
 }
 
 
-class AttemptOutcome(Timed, kw_only=True):
+class AttemptOutcome(Timed, frozen=True, kw_only=True):
     """What the adapter said, with the facts of the answer; ``late`` when the attempt had an outcome already.
 
     ``proof`` names the way in which nothing happened; ``at_work``: the effect may still come. 0 is no status and no
@@ -72,7 +72,7 @@ class AttemptOutcome(Timed, kw_only=True):
         return only(record, touched(read, index, record, late=late))
 
 
-class OperationAccepted(Timed, kw_only=True):
+class OperationAccepted(Timed, frozen=True, kw_only=True):
     """The upstream's own operation, before its first poll."""
 
     TYPE: ClassVar = "operation.accepted"
@@ -87,7 +87,7 @@ class OperationAccepted(Timed, kw_only=True):
         return only(record, row)
 
 
-class Reconciled(Timed, kw_only=True):
+class Reconciled(Timed, frozen=True, kw_only=True):
     """What a look-up found, or a late answer decided."""
 
     TYPE: ClassVar = "finding.reconciled"
@@ -108,7 +108,7 @@ class Reconciled(Timed, kw_only=True):
         return only(record, moved(read, index, record, Event.RECONCILED, **changes))
 
 
-class Verified(Timed, kw_only=True):
+class Verified(Timed, frozen=True, kw_only=True):
     """The verdict over an independent read."""
 
     TYPE: ClassVar = "finding.verified"
@@ -133,7 +133,7 @@ class Verified(Timed, kw_only=True):
         return only(record, moved(read, index, record, Event.VERIFIED, **changes))
 
 
-class RecoveryPlanned(Timed, kw_only=True):
+class RecoveryPlanned(Timed, frozen=True, kw_only=True):
     """What is done about an execution that did not end well, before it is done.
 
     ``refused`` is what policy chose, where code did not let it be.

@@ -13,7 +13,7 @@ from kblockd.domain.ledger.rows import Changes, ExecutionRow, Read
 from kblockd.domain.states import Event, State
 
 
-class _Closed(Timed, kw_only=True):
+class _Closed(Timed, frozen=True, kw_only=True):
     WRITES: ClassVar = (
         "execution",
         "open",
@@ -48,14 +48,14 @@ class _Closed(Timed, kw_only=True):
         return changes
 
 
-class Rejected(_Closed):
+class Rejected(_Closed, frozen=True):
     """By policy, by an approver, or because its approval was revoked."""
 
     TYPE: ClassVar = "execution.rejected"
     EVENT: ClassVar = Event.REJECTED
 
 
-class Expired(_Closed):
+class Expired(_Closed, frozen=True):
     """It waited longer than it may."""
 
     TYPE: ClassVar = "execution.expired"
@@ -63,7 +63,7 @@ class Expired(_Closed):
     APPROVAL: ClassVar = "expired"
 
 
-class Cancelled(_Closed):
+class Cancelled(_Closed, frozen=True):
     """What was agreed to no longer holds."""
 
     TYPE: ClassVar = "execution.cancelled"

@@ -24,7 +24,7 @@ from kblockd.domain.ledger.rows import (
 from kblockd.domain.ledger.values import Contract, Erased, Life, Number, Person, Policy, SigningKey, Upstream
 
 
-class PolicyActivated(Policy, Body):
+class PolicyActivated(Policy, Body, frozen=True):
     """A revision decides from here on; its bundle is a payload."""
 
     TYPE: ClassVar = "policy.activated"
@@ -35,7 +35,7 @@ class PolicyActivated(Policy, Body):
         return [(rows.policy(), derived(PolicyRow, self, at=record.at, records=(index,)))]
 
 
-class PolicyRefused(Body):
+class PolicyRefused(Body, frozen=True):
     """A bundle that did not replace the one in force."""
 
     TYPE: ClassVar = "policy.refused"
@@ -44,7 +44,7 @@ class PolicyRefused(Body):
     faults: Number
 
 
-class ContractActivated(Contract, Body):
+class ContractActivated(Contract, Body, frozen=True):
     """A contract as configured; its document is a payload."""
 
     TYPE: ClassVar = "contract.activated"
@@ -56,7 +56,7 @@ class ContractActivated(Contract, Body):
         return [(rows.contract(self.operation, self.environment), row)]
 
 
-class UpstreamActivated(Upstream, Body):
+class UpstreamActivated(Upstream, Body, frozen=True):
     """An upstream as configured."""
 
     TYPE: ClassVar = "upstream.activated"
@@ -67,7 +67,7 @@ class UpstreamActivated(Upstream, Body):
         return [(rows.upstream(self.name), derived(UpstreamRow, self, at=record.at, records=(index,)))]
 
 
-class PrincipalChanged(Person, Body):
+class PrincipalChanged(Person, Body, frozen=True):
     """A principal as configured, or disabled."""
 
     TYPE: ClassVar = "principal.changed"
@@ -78,7 +78,7 @@ class PrincipalChanged(Person, Body):
         return [(rows.principal(self.id), derived(PrincipalRow, self, at=record.at, records=(index,)))]
 
 
-class KeyAdded(SigningKey, Body):
+class KeyAdded(SigningKey, Body, frozen=True):
     """A key signs from here on; the signed key set is the record's aux."""
 
     TYPE: ClassVar = "key.added"
@@ -90,7 +90,7 @@ class KeyAdded(SigningKey, Body):
         return [(rows.key(self.kid), row), (rows.active_key(self.role), row)]
 
 
-class _KeyEnded(SigningKey, Body):
+class _KeyEnded(SigningKey, Body, frozen=True):
     """The record repeats what the row needs, so that it stands alone."""
 
     WRITES: ClassVar = ("key", "active_key")
@@ -104,21 +104,21 @@ class _KeyEnded(SigningKey, Body):
         return [*changes, (key, None)] if active is not None and active.kid == self.kid else changes
 
 
-class KeyRetired(_KeyEnded):
+class KeyRetired(_KeyEnded, frozen=True):
     """By a rotation."""
 
     TYPE: ClassVar = "key.retired"
     STATE: ClassVar = "retired"
 
 
-class KeyRevoked(_KeyEnded):
+class KeyRevoked(_KeyEnded, frozen=True):
     """Because it is no longer trusted."""
 
     TYPE: ClassVar = "key.revoked"
     STATE: ClassVar = "revoked"
 
 
-class DaemonStarted(Life, Body):
+class DaemonStarted(Life, Body, frozen=True):
     """A life of the daemon begins."""
 
     TYPE: ClassVar = "daemon.started"
@@ -129,7 +129,7 @@ class DaemonStarted(Life, Body):
         return [(rows.daemon(), derived(DaemonRow, self, at=record.at, records=(index,)))]
 
 
-class DaemonStopped(Body):
+class DaemonStopped(Body, frozen=True):
     """It ends in order."""
 
     TYPE: ClassVar = "daemon.stopped"
@@ -137,7 +137,7 @@ class DaemonStopped(Body):
     incarnation: Number
 
 
-class StorePruned(Erased, Body):
+class StorePruned(Erased, Body, frozen=True):
     """Payloads were erased."""
 
     TYPE: ClassVar = "store.pruned"
@@ -148,13 +148,13 @@ class StorePruned(Erased, Body):
         return [(rows.pruned(self.what), derived(PrunedRow, self, at=record.at, records=(index,)))]
 
 
-class StoreRestored(Body):
+class StoreRestored(Body, frozen=True):
     """The ledger goes on from a copy. Nothing writes it yet."""
 
     TYPE: ClassVar = "store.restored"
 
 
-class AuthzDecided(Body):
+class AuthzDecided(Body, frozen=True):
     """What stage 0 decided: may that principal call that method, and which rows may it see."""
 
     TYPE: ClassVar = "authz.decided"

@@ -14,7 +14,7 @@ from kblockd.domain.ledger.values import Agreed, Floor, Number, Timings
 from kblockd.domain.states import Event, Phase, ResultClass, State, advance
 
 
-class Proposed(Agreed, Body, kw_only=True):
+class Proposed(Agreed, Body, frozen=True, kw_only=True):
     """An execution begins. What it was decided on stays in its row; the reasons and the kept input do not."""
 
     TYPE: ClassVar = "execution.proposed"
@@ -59,7 +59,7 @@ class Proposed(Agreed, Body, kw_only=True):
         return taken(read, rows.open_call(self.fingerprint), link)
 
 
-class CallRefused(Body):
+class CallRefused(Body, frozen=True):
     """A refusal, or (with ``count``) how many of its kind were counted between two times.
 
     With the decision that led to it, where there was one (stages 3 and 8), and what that decision would have let be.

@@ -34,7 +34,7 @@ def identifier(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Body(Value):
+class Body(Value, frozen=True):
     """What one type of record says.
 
     A change of the fields that is more than a new one with a default is a new ``VERSION``: the old form stays as a
@@ -63,13 +63,13 @@ class Body(Value):
         return getattr(self, "stages", msgspec.UNSET) or ()
 
 
-class Timed(Body):
+class Timed(Body, frozen=True):
     """The body of a stage's commit: it says which stages ended since the commit before, and how long they took."""
 
     stages: Timings | msgspec.UnsetType = msgspec.UNSET
 
 
-class Record(Value):
+class Record(Value, frozen=True):
     """One record; ``stage`` is the pipeline's number, or None outside the pipeline."""
 
     body: Body
@@ -103,7 +103,7 @@ class Record(Value):
         return data
 
 
-class Envelope(Value):
+class Envelope(Value, frozen=True):
     """What is around every body, in the order of the canonical form."""
 
     at: str

@@ -9,7 +9,7 @@ not written: a field that is added with a default leaves the rows that exist as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -60,7 +60,7 @@ class Read(Protocol):
 Changes = list[tuple[Key, Row | None]]
 
 
-class Finding(Value):
+class Finding(Value, frozen=True):
     """What a look-up found; of one attempt."""
 
     finding: str
@@ -68,7 +68,7 @@ class Finding(Value):
     read_sha256: str
 
 
-class Verification(Value):
+class Verification(Value, frozen=True):
     """What the authoritative system said; of one attempt."""
 
     verdict: str
@@ -76,7 +76,7 @@ class Verification(Value):
     read_sha256: str
 
 
-class Resolution(Value):
+class Resolution(Value, frozen=True):
     """An operator's finding."""
 
     finding: str
@@ -85,7 +85,7 @@ class Resolution(Value):
     reason_sha256: str
 
 
-class LateAnswer(Value):
+class LateAnswer(Value, frozen=True):
     """The last answer that came after its attempt's outcome."""
 
     result_class: ResultClass = msgspec.field(name="class")
@@ -93,7 +93,7 @@ class LateAnswer(Value):
     index: Number
 
 
-class LaterWord(Value):
+class LaterWord(Value, frozen=True):
     """The last disposition of a sealed unknown."""
 
     kind: str
@@ -101,7 +101,7 @@ class LaterWord(Value):
     index: Number
 
 
-class ExecutionRow(Agreed, Row, kw_only=True):
+class ExecutionRow(Agreed, Row, frozen=True, kw_only=True):
     """The projection of one execution. What has a default is known later, or belongs to one attempt alone."""
 
     id: str
@@ -140,7 +140,7 @@ class ExecutionRow(Agreed, Row, kw_only=True):
     disposition: LaterWord | None = None
 
 
-class Decided(Value):
+class Decided(Value, frozen=True):
     """One approver's decision."""
 
     approver: str
@@ -151,7 +151,7 @@ class Decided(Value):
     index: Number
 
 
-class ApprovalRow(Requested, Row, kw_only=True):
+class ApprovalRow(Requested, Row, frozen=True, kw_only=True):
     """An approval request and its decisions."""
 
     execution: str
@@ -161,80 +161,80 @@ class ApprovalRow(Requested, Row, kw_only=True):
     records: Indexes
 
 
-class LinkRow(Row):
+class LinkRow(Row, frozen=True):
     """Whose something is: an open execution, a keyless call, a deed, a target."""
 
     execution: str
     records: Indexes
 
 
-class CallerKeyRow(LinkRow):
+class CallerKeyRow(LinkRow, frozen=True):
     """Which execution, and which call, a caller key stands for."""
 
     fingerprint: str
 
 
-class ReceiptRow(LinkRow):
+class ReceiptRow(LinkRow, frozen=True):
     """Where the receipt stands in the ledger."""
 
     index: Number
 
 
-class ListedRow(Row):
+class ListedRow(Row, frozen=True):
     """A place in a list: the key says everything."""
 
     records: Indexes
 
 
-class CounterRow(Row):
+class CounterRow(Row, frozen=True):
     """How many; the row goes at zero."""
 
     count: Number
 
 
-class PolicyRow(Policy, Row):
+class PolicyRow(Policy, Row, frozen=True):
     """The policy revision in force."""
 
     at: str
     records: Indexes
 
 
-class ContractRow(Contract, Row):
+class ContractRow(Contract, Row, frozen=True):
     """The action contract in force."""
 
     at: str
     records: Indexes
 
 
-class UpstreamRow(Upstream, Row):
+class UpstreamRow(Upstream, Row, frozen=True):
     """The upstream's configuration in force, pins included."""
 
     at: str
     records: Indexes
 
 
-class PrincipalRow(Person, Row):
+class PrincipalRow(Person, Row, frozen=True):
     """The principal as configured."""
 
     at: str
     records: Indexes
 
 
-class KeyRow(SigningKey, Row, kw_only=True):
+class KeyRow(SigningKey, Row, frozen=True, kw_only=True):
     """A signing key and whether it is active, retired or revoked."""
 
     state: str
     records: Indexes
 
 
-class DaemonRow(Life, Row):
+class DaemonRow(Life, Row, frozen=True):
     """The last life of the daemon."""
 
     at: str
     records: Indexes
 
 
-class PrunedRow(Erased, Row):
+class PrunedRow(Erased, Row, frozen=True):
     """How far a kind of payload has been erased."""
 
     at: str
@@ -405,6 +405,7 @@ def payload(scope: str, digest: str) -> Key:
     return ("payload", scope, digest)
 
 
-def indexes(row: Any) -> Sequence[int]:
+def indexes(row: Any) -> Indexes:
     """The records that made the row; none of a counter's."""
-    return getattr(row, "records", ())
+    found: Indexes = getattr(row, "records", ())
+    return found

@@ -22,14 +22,14 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Immutable, and strict about what it is read from."""
 
 
-class Fence(Value, order=True):
+class Fence(Value, order=True, frozen=True):
     """The fencing token of a claim; a newer one is greater."""
 
     incarnation: Number
     counter: Number
 
 
-class Target(Value):
+class Target(Value, frozen=True):
     """What an action acts on."""
 
     type: str
@@ -40,7 +40,7 @@ class Target(Value):
         return {"type": self.type, "id": self.id}
 
 
-class Floor(Value):
+class Floor(Value, frozen=True):
     """The approval floor that stood under a decision, and what policy itself had said."""
 
     count: Number
@@ -62,7 +62,7 @@ class DecisionFields(TypedDict):
     reasons: tuple[str, ...]
 
 
-class Agreed(Value):
+class Agreed(Value, frozen=True):
     """What was proposed and decided on: in the record of the proposal and in the execution's row."""
 
     action_id: str
@@ -99,7 +99,7 @@ class Agreed(Value):
     floor: Floor | None = None  # version 0.1.0 had none
 
 
-class Requested(Value):
+class Requested(Value, frozen=True):
     """What an approval asks for: in the record of the request and in the approval's row."""
 
     approval_id: str
@@ -118,7 +118,7 @@ class Requested(Value):
     target_version: str = ""
 
 
-class Policy(Value):
+class Policy(Value, frozen=True):
     """A policy revision that came into force."""
 
     revision: str
@@ -130,7 +130,7 @@ class Policy(Value):
     signature_scope: str
 
 
-class Contract(Value):
+class Contract(Value, frozen=True):
     """An action contract in force; its document is a payload."""
 
     operation: str
@@ -139,7 +139,7 @@ class Contract(Value):
     contract_sha256: str
 
 
-class Upstream(Value):
+class Upstream(Value, frozen=True):
     """An upstream's configuration, by digest."""
 
     name: str
@@ -148,7 +148,7 @@ class Upstream(Value):
     config_sha256: str
 
 
-class Person(Value):
+class Person(Value, frozen=True):
     """A principal as configured; ``disabled`` when it is gone from the configuration."""
 
     id: str
@@ -160,7 +160,7 @@ class Person(Value):
     disabled: bool
 
 
-class SigningKey(Value):
+class SigningKey(Value, frozen=True):
     """A signing key's public part. The effect secret's has neither range nor key set, since it verifies nothing."""
 
     kid: str
@@ -171,7 +171,7 @@ class SigningKey(Value):
     keyset_sha256: str | msgspec.UnsetType = msgspec.field(name="keysetSha256", default=msgspec.UNSET)
 
 
-class Life(Value):
+class Life(Value, frozen=True):
     """One life of the daemon."""
 
     incarnation: Number
@@ -180,7 +180,7 @@ class Life(Value):
     after_clean_stop: bool
 
 
-class Erased(Value):
+class Erased(Value, frozen=True):
     """How far a kind of payload has been erased."""
 
     what: str
