@@ -26,7 +26,7 @@ from kblockd.policy.deciding import PolicyEngine
 from kblockd.policy.embedded import engine as embedded
 from kblockd.policy.embedded.document_reader import KillableReader
 from kblockd.policy.embedded.pool import EmbeddedLimits
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 
 if TYPE_CHECKING:
     from kblockd.policy.opa.process import OpaLimits
@@ -63,7 +63,7 @@ class Watch(Protocol):
 
 
 OnActivated = Callable[[Activated], Awaitable[None]]
-OnRefused = Callable[[PolicyRefused], Awaitable[None]]
+OnRefused = Callable[[BundleRefused], Awaitable[None]]
 NewWatch = Callable[[OnActivated, OnActivated, OnRefused], Watch]
 
 
@@ -105,7 +105,7 @@ def own_settings(settings: PolicySettings) -> Iterator[PolicySettings]:
 
 
 def read(settings: PolicySettings, path: Path | None = None) -> Bundle:
-    """The configured bundle or the one at ``path``, verified as by the daemon; raises ``PolicyRefused``. Blocks.
+    """The configured bundle or the one at ``path``, verified as by the daemon; raises ``BundleRefused``. Blocks.
 
     Write permissions are checked only for the configured bundle: another one may be an author's working copy.
     """
@@ -116,7 +116,7 @@ def read(settings: PolicySettings, path: Path | None = None) -> Bundle:
 
 def draft(settings: PolicySettings, path: Path) -> Bundle:
     """An author's working copy, which never comes into force from here: it need not be signed, but a signature must be
-    valid. Raises ``PolicyRefused``. Blocks."""
+    valid. Raises ``BundleRefused``. Blocks."""
     return read(replace(settings, trust=replace(settings.trust, unsigned=Unsigned.ANYTHING)), path)
 
 
@@ -127,7 +127,7 @@ def draft_of_archive(settings: PolicySettings, archive: bytes, clock: Clock) -> 
 
 
 async def check(settings: PolicySettings, bundle: Bundle) -> Bundle:
-    """The checks that ``bundle`` must pass before the configured engine may use it; raises ``PolicyRefused``.
+    """The checks that ``bundle`` must pass before the configured engine may use it; raises ``BundleRefused``.
 
     OPA checks it if a binary is configured. For a remote OPA without one the embedded engine does, which supports a
     subset of the language with OPA's results.

@@ -19,7 +19,7 @@ from kblockd.policy.activation.loading import LoadingEngine
 from kblockd.policy.deciding import Decision, PolicyEngine, PolicyStatus
 from kblockd.policy.deciding.evaluator import nothing_in_force
 from kblockd.policy.deciding.explanation import Explanation
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from kblockd.store.protocol import Store
 
 EVALUATIONS: Final = 4
@@ -71,7 +71,7 @@ class Inquiries:
                 return await commands.explain(
                     self.settings, self.engine.bundle, entrypoint, document, self.clock, self.ids
                 )
-            except PolicyRefused as refused:
+            except BundleRefused as refused:
                 raise FailedPrecondition(
                     Reason.WRONG_STATE, f"the policy cannot be explained: {refused}", next_step="see the daemon's log"
                 ) from refused

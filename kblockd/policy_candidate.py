@@ -16,7 +16,7 @@ from kblockd.domain.errors import InvalidArgument, Reason, ResourceExhausted
 from kblockd.domain.ids import Ids
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding.candidate import Candidate, ComparingEngine, Comparison
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 
 MAX_FAULTS = 1000  # characters
 
@@ -67,7 +67,7 @@ class Candidates:
         async with self._changing:
             try:
                 fresh = await self._start(archive)
-            except PolicyRefused as refused:
+            except BundleRefused as refused:
                 if refused.transient:
                     raise _busy(str(refused)[:MAX_FAULTS]) from refused
                 raise InvalidArgument.field("bundle", str(refused)[:MAX_FAULTS]) from refused

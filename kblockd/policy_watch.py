@@ -12,7 +12,7 @@ from kblockd.execution.activate import Activation
 from kblockd.policy.activation.loading import LoadingEngine
 from kblockd.policy.activation.standing import StandingFile
 from kblockd.policy.deciding import PolicyEngine
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 async def prepare(engine: PolicyEngine, settings: PolicySettings) -> None:
     """Loads the bundle ahead of its activation, which reports a refusal; a remote OPA prepares its own."""
     if isinstance(engine, LoadingEngine):
-        with suppress(PolicyRefused):
+        with suppress(BundleRefused):
             await engine.prepare(settings.bundle)
 
 
@@ -36,7 +36,7 @@ def watch(engine: PolicyEngine, new_watch: NewWatch, activation: Activation, sta
         _log.info("policy revision %s is in force, %s", revision.revision, revision.origin)
         await standing.activated(revision.revision, recorded[1].at if recorded else "", revision.origin.signer)
 
-    async def refused(error: PolicyRefused) -> None:
+    async def refused(error: BundleRefused) -> None:
         status = engine.status()
         remaining = f"revision {status.revision} stays" if status.ready else "every call is denied, as none is"
         _log.error("policy refused, %s in force: %s", remaining, error)

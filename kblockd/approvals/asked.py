@@ -15,7 +15,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import NotFound, PermissionDenied, Reason
 from kblockd.domain.ids import Ids
 from kblockd.domain.ledger import rows
-from kblockd.domain.ledger.closing import Rejected
+from kblockd.domain.ledger.closing import ExecutionRejected
 from kblockd.domain.ledger.record import Body, Record
 from kblockd.domain.ledger.rows import ApprovalRow, ExecutionRow
 from kblockd.domain.principal import Principal, View
@@ -26,7 +26,7 @@ LABEL = "04.await_approval"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApprovalRows:
     """The rows, and that they are as they were read."""
 
     row: ApprovalRow
@@ -43,7 +43,7 @@ class Asked:
 
     def rejected(self, at: str, code: str) -> Append:
         """The action cannot run any more."""
-        return self.append(Rejected(code=code), at)
+        return self.append(ExecutionRejected(code=code), at)
 
     def said(self, ids: Ids, reason: str) -> tuple[str, Payload]:
         """(digest, payload) of why: deletable, and not to be guessed by its digest."""
@@ -67,7 +67,7 @@ async def visible(store: Store, view: View, approval_id: str) -> tuple[int, Appr
     return found
 
 
-async def asked(store: Store, principal: Principal, view: View, approval_id: str) -> Asked:
+async def asked(store: Store, principal: Principal, view: View, approval_id: str) -> ApprovalRows:
     """For ``principal`` to change. Raises ``NotFound`` or, for one that is disabled, ``PermissionDenied``."""
     version, row = await visible(store, view, approval_id)
     execution = await store.get(rows.execution(row.execution))
@@ -85,4 +85,4 @@ async def asked(store: Store, principal: Principal, view: View, approval_id: str
         AtVersion(rows.execution(row.execution), execution[0]),
         AtVersion(rows.principal(principal.id), active[0]),
     )
-    return Asked(row, execution[1], conditions)
+    return ApprovalRows(row, execution[1], conditions)

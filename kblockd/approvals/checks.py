@@ -13,7 +13,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kblockd.approvals.asked import Asked, state_at
+from kblockd.approvals.asked import ApprovalRows, state_at
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
 from kblockd.domain.ledger import identifier
 from kblockd.domain.ledger.rows import ApprovalRow
@@ -28,7 +28,7 @@ _NEXT_STEPS: Final[Mapping[str, str]] = {
 }
 
 
-class Capacity(enum.StrEnum):
+class RevokerRole(enum.StrEnum):
     """In which capacity somebody revokes; the first that fits goes on record."""
 
     REQUESTER = "requester"
@@ -61,7 +61,7 @@ def check_shown(row: ApprovalRow, action_sha256: str, presented_sha256: str) -> 
             )
 
 
-def check_state(found: Asked, now: dt.datetime, deed: str, *allowed: str) -> None:
+def check_state(found: ApprovalRows, now: dt.datetime, deed: str, *allowed: str) -> None:
     """``deed`` is what can only be done in the states ``allowed``. Raises ``FailedPrecondition``: where the approval
     is used, it says that the action was consumed, and whether an effect may exist by now."""
     state = state_at(found.row, now)
@@ -96,15 +96,15 @@ def check_approver(principals: Mapping[str, Principal], principal: Principal, ro
         )
 
 
-def check_revoker(principals: Mapping[str, Principal], principal: Principal, row: ApprovalRow) -> Capacity:
+def check_revoker(principals: Mapping[str, Principal], principal: Principal, row: ApprovalRow) -> RevokerRole:
     """In which capacity; raises ``PermissionDenied``."""
     _check_configured(principals, principal)
     if _asks(principals, principal, row):
-        return Capacity.REQUESTER
+        return RevokerRole.REQUESTER
     if _has_decided(principal, row) or has_roles(principal, row):
-        return Capacity.APPROVER
+        return RevokerRole.APPROVER
     if "operator" in principal.roles:
-        return Capacity.OPERATOR
+        return RevokerRole.OPERATOR
     raise _no_role(principal, row)
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from kblockd.admission.offload import offload
 from kblockd.approvals import checks
-from kblockd.approvals.asked import Asked, asked, state_at, visible
-from kblockd.approvals.checks import Capacity
+from kblockd.approvals.asked import ApprovalRows, asked, state_at, visible
+from kblockd.approvals.checks import RevokerRole
 from kblockd.domain.canonical import canonical, reparse, sha256_hex
 from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
 from kblockd.domain.errors import Aborted, InvalidArgument, Reason
@@ -129,7 +129,7 @@ class Approvals:
         raise _raced()
 
     async def _record_decision(
-        self, principal: Principal, found: Asked, verdict: str, reason: str, signed: Signed, at: str
+        self, principal: Principal, found: ApprovalRows, verdict: str, reason: str, signed: Signed, at: str
     ) -> None:
         said_sha256, said = found.said(self.ids, reason)
         body = ApprovalDecided(
@@ -148,7 +148,7 @@ class Approvals:
         await self._commit(found, records, said)
 
     async def _record_revocation(
-        self, principal: Principal, found: Asked, capacity: Capacity, reason: str, at: str
+        self, principal: Principal, found: ApprovalRows, capacity: RevokerRole, reason: str, at: str
     ) -> int:
         """The index of its record. It needs no signature of its own: nobody is asked to act on it elsewhere."""
         said_sha256, said = found.said(self.ids, reason)
@@ -162,14 +162,14 @@ class Approvals:
         records = [found.append(body, at), found.rejected(at, "APPROVAL_REVOKED")]
         return await self._commit(found, records, said)
 
-    async def _commit(self, found: Asked, records: builtins.list[Append], said: Payload) -> int:
+    async def _commit(self, found: ApprovalRows, records: builtins.list[Append], said: Payload) -> int:
         """The index of the first record, durable; raises ``Conflict``. Who waits for the execution is told."""
         ticket = await found.commit(self.store, records, [said])
         await ticket.durable()
         self.on_decided(found.row.execution)
         return ticket.first_index
 
-    def _signed(self, principal: Principal, found: Asked, verdict: str) -> Signed:
+    def _signed(self, principal: Principal, found: ApprovalRows, verdict: str) -> Signed:
         row = found.row
         statement = Approval(
             action=row.action_sha256,

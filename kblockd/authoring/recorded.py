@@ -17,10 +17,10 @@ from kblockd.domain.contract import ActionContract, InvalidContract, derive_inte
 from kblockd.domain.errors import KblockError
 from kblockd.domain.ledger import read, rows
 from kblockd.domain.ledger.approvals import ApprovalRequested
-from kblockd.domain.ledger.attempt import RecoveryPlanned, Verified
-from kblockd.domain.ledger.claim import Claimed
+from kblockd.domain.ledger.attempt import FindingVerified, RecoveryPlanned
+from kblockd.domain.ledger.claim import ExecutionClaimed
 from kblockd.domain.ledger.configuration import AuthzDecided
-from kblockd.domain.ledger.proposal import CallRefused, Proposed
+from kblockd.domain.ledger.proposal import CallRefused, ExecutionProposed
 from kblockd.domain.ledger.record import Body, Record
 from kblockd.domain.ledger.rows import R, RowKey
 from kblockd.domain.ledger.values import Agreed
@@ -32,11 +32,11 @@ from kblockd.store.protocol import Append, Key
 
 _ASKED: Final[Mapping[tuple[type[Body], int | None], str]] = {
     (AuthzDecided, 0): AUTHZ,
-    (Proposed, 3): DECISION,
+    (ExecutionProposed, 3): DECISION,
     (CallRefused, 3): DECISION,
-    (Claimed, 9): PRECONDITIONS,
+    (ExecutionClaimed, 9): PRECONDITIONS,
     (CallRefused, 8): PRECONDITIONS,
-    (Verified, 14): VERIFICATION,
+    (FindingVerified, 14): VERIFICATION,
     (RecoveryPlanned, 15): RECOVERY,
 }
 """By the stage that writes the record."""
@@ -138,7 +138,7 @@ def _recorded(index: int, record: Record, body: verdicts.Asked, entrypoint: str,
         body.input_sha256 or "",
         body.input_payload or "",
         verdicts.on_record(entrypoint, body, _request(body, following)),
-        of_record(body.floor or None) if isinstance(body, Proposed | CallRefused) else None,
+        of_record(body.floor or None) if isinstance(body, ExecutionProposed | CallRefused) else None,
     )
 
 
@@ -146,7 +146,7 @@ def _request(body: verdicts.Asked, following: Append | None) -> ApprovalRequeste
     """What an approval takes: in the record after the proposal, of the same commit, or in that of the refusal."""
     if isinstance(body, CallRefused):
         return body
-    if not isinstance(body, Proposed) or body.effect != "require_approval" or following is None:
+    if not isinstance(body, ExecutionProposed) or body.effect != "require_approval" or following is None:
         return None
     requested = read(following.leaf).body
     return requested if isinstance(requested, ApprovalRequested) else None

@@ -11,7 +11,7 @@ from kblockd.authoring.review.annotations import annotated
 from kblockd.authoring.review.findings import ReviewFinding
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.embedded.pool import EmbeddedLimits
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from kblockd.policy.rego.shape import Shape
 
 SCHEMA_FILE: Final = "input.json"
@@ -29,7 +29,7 @@ async def review(bundle: Bundle, limits: EmbeddedLimits, *, server: bool = False
     found = annotated(bundle.modules, Shape(schema))
     try:
         rules = await review_rules(bundle, limits, schema, server=server)
-    except PolicyRefused as refused:
+    except BundleRefused as refused:
         rules = tuple(_unread(str(fault)) for fault in refused.faults)
     return tuple(sorted({*found, *rules}))
 

@@ -14,7 +14,7 @@ from kblockd.cli.output import emit, is_json, plain
 from kblockd.client import Answer, ApprovalTimeout, CallError, Completed, Denied, UpstreamError
 from kblockd.config import ConfigurationError
 from kblockd.evidence.errors import EvidenceError
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from kblockd.store.protocol import StoreRefused
 from kblockd.upstream.catalog import CatalogError
 
@@ -63,7 +63,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
         except CallError as error:
             say(_sentence(error), _document(error))
             sys.exit(UNKNOWN if error.outcome_unknown else ERROR)
-        except PolicyRefused as error:
+        except BundleRefused as error:
             faults = [fault.to_json() for fault in error.faults]
             say(str(error), {"error": "PolicyRefused", "message": str(error), "faults": faults})
             sys.exit(ERROR)

@@ -23,7 +23,7 @@ from kblockd.config import PolicySettings
 from kblockd.domain.clock import rfc3339
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.bundles.files import SIGNATURES
-from kblockd.policy.faults import BundleFault, PolicyRefused
+from kblockd.policy.faults import BundleFault, BundleRefused
 from kblockd.policy.opa.tarball import build
 
 
@@ -101,7 +101,7 @@ def _read(choice: Choice, settings: PolicySettings, *, draft: bool) -> Bundle:
         return choice.draft(settings)
     try:
         return choice.read(settings)
-    except PolicyRefused as refused:
+    except BundleRefused as refused:
         if refused.faults[0].file == SIGNATURES:
             click.echo("check an unsigned bundle with --draft", err=True)
         raise
@@ -113,7 +113,7 @@ async def _check(settings: PolicySettings, bundle: Bundle) -> _Checked:
     faults: Sequence[BundleFault] = ()
     try:
         passed = await decision_point.check(settings, bundle)
-    except PolicyRefused as refused:
+    except BundleRefused as refused:
         faults = refused.faults
     findings = await commands.review(settings, bundle)
     if passed is None:  # notes only say what could not be reviewed, which the refusal covers

@@ -20,7 +20,7 @@ from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.config import Configuration, load
 from kblockd.domain.ledger import rows
 from kblockd.policy.activation.standing import Attempt, PolicyStanding, read
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from kblockd.store.database import open_view
 from kblockd.store.lock import holder, holder_token
 
@@ -135,7 +135,7 @@ def _bundle(configuration: Configuration) -> tuple[str, str]:
     try:
         bundle = decision_point.read(settings)
         return asyncio.run(decision_point.check(settings, bundle)).revision, ""
-    except PolicyRefused as refused:
+    except BundleRefused as refused:
         return "", str(refused)
 
 

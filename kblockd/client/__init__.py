@@ -6,7 +6,7 @@
         call = Call.of("payment.refund.create", "production", target="A-1", arguments={"order_id": "A-1", ...})
         try:
             answer = client.execute(call)
-        except Unavailable as error:          # error.outcome_unknown: the daemon may have acted
+        except UnavailableError as error:     # error.outcome_unknown: the daemon may have acted
             answer = client.resume(error)     # repeats exactly, with the same key
         if isinstance(answer, ApprovalPending):
             answer = client.wait_for_approval(answer, timeout_seconds=600)
@@ -43,18 +43,18 @@ from kblockd.client.asynchronous import AsyncClient
 from kblockd.client.blocking import Client
 from kblockd.client.calls import Call
 from kblockd.client.errors import (
-    Aborted,
-    AlreadyExists,
+    AbortedError,
+    AlreadyExistsError,
     ApprovalTimeout,
     CallError,
-    FailedPrecondition,
-    Internal,
-    InvalidArgument,
-    NotFound,
-    PermissionDenied,
-    ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UnauthenticatedError,
+    UnavailableError,
 )
 from kblockd.client.policies import (
     PolicyActivation,
@@ -68,8 +68,8 @@ from kblockd.client.policies import (
 )
 
 __all__ = [
-    "Aborted",
-    "AlreadyExists",
+    "AbortedError",
+    "AlreadyExistsError",
     "Answer",
     "ApprovalPending",
     "ApprovalTimeout",
@@ -80,15 +80,15 @@ __all__ = [
     "Completed",
     "ConsistencyProof",
     "Denied",
-    "FailedPrecondition",
+    "FailedPreconditionError",
     "Held",
     "InProgress",
-    "Internal",
-    "InvalidArgument",
+    "InternalError",
+    "InvalidArgumentError",
     "Leaves",
-    "NotFound",
+    "NotFoundError",
     "Page",
-    "PermissionDenied",
+    "PermissionDeniedError",
     "PolicyActivation",
     "PolicyAnswer",
     "PolicyCandidate",
@@ -97,11 +97,11 @@ __all__ = [
     "PolicyInForce",
     "PolicyRule",
     "PolicyRuling",
-    "ResourceExhausted",
+    "ResourceExhaustedError",
     "SignedDecision",
     "SignedReceipt",
     "Story",
-    "Unauthenticated",
-    "Unavailable",
+    "UnauthenticatedError",
+    "UnavailableError",
     "UpstreamError",
 ]

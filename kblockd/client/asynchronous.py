@@ -15,7 +15,7 @@ from grpc import aio
 from kblockd.client import channel, policies, rpcs
 from kblockd.client.answers import Answer, ConsistencyProof, Leaves, Page, SignedDecision, SignedReceipt, Story
 from kblockd.client.calls import Call
-from kblockd.client.errors import ApprovalTimeout, CallError, Unavailable, from_rpc
+from kblockd.client.errors import ApprovalTimeout, CallError, UnavailableError, from_rpc
 from kblockd.client.policies import PolicyAnswer, PolicyCandidate, PolicyExplanation, PolicyInForce
 from kblockd.client.resuming import POLL_SECONDS, call_of, keyed, still_pending
 from kblockd.client.rpcs import Rpc
@@ -169,7 +169,7 @@ class AsyncClient:
     async def _still_pending(self, execution_id: str) -> bool:
         try:
             return still_pending((await self.get(execution_id=execution_id)).answer)
-        except Unavailable:
+        except UnavailableError:
             return True
 
     async def _run(self, rpc: Rpc[T]) -> T:

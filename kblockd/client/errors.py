@@ -3,9 +3,9 @@
 ::
 
     CallError
-      InvalidArgument, Unauthenticated, PermissionDenied, NotFound, AlreadyExists, Aborted, FailedPrecondition,
-      ResourceExhausted, Internal
-      Unavailable        from the daemon, or with ``outcome_unknown`` and NETWORK_ERROR, TIMEOUT, HTTP_ERROR (R671)
+      InvalidArgumentError, UnauthenticatedError, PermissionDeniedError, NotFoundError, AlreadyExistsError,
+      AbortedError, FailedPreconditionError, ResourceExhaustedError, InternalError
+      UnavailableError   from the daemon, or with ``outcome_unknown`` and NETWORK_ERROR, TIMEOUT, HTTP_ERROR (R671)
     ApprovalTimeout      the wait ended, the approval is still pending
 """
 
@@ -67,43 +67,43 @@ class CallError(Exception):
         self.call = call
 
 
-class InvalidArgument(CallError):
+class InvalidArgumentError(CallError):
     """A field is wrong; ``violations`` names each. Nothing was recorded."""
 
 
-class Unauthenticated(CallError):
+class UnauthenticatedError(CallError):
     """The connection has no principal."""
 
 
-class PermissionDenied(CallError):
+class PermissionDeniedError(CallError):
     """Policy, role or separation of duties forbids the call."""
 
 
-class NotFound(CallError):
+class NotFoundError(CallError):
     """It does not exist or is not visible to the caller."""
 
 
-class AlreadyExists(CallError):
+class AlreadyExistsError(CallError):
     """The caller key is bound to another call, or an identical call has finished."""
 
 
-class Aborted(CallError):
+class AbortedError(CallError):
     """A race was lost; repeat the identical call."""
 
 
-class FailedPrecondition(CallError):
+class FailedPreconditionError(CallError):
     """A required condition does not hold."""
 
 
-class ResourceExhausted(CallError):
+class ResourceExhaustedError(CallError):
     """A limit was reached, or the daemon is overloaded; repeat later."""
 
 
-class Unavailable(CallError):
+class UnavailableError(CallError):
     """There was no answer, or a dependency of the daemon failed."""
 
 
-class Internal(CallError):
+class InternalError(CallError):
     """A defect of the daemon; ``correlation_id`` names its log line."""
 
 
@@ -116,16 +116,16 @@ class ApprovalTimeout(TimeoutError):
 
 
 _CLASSES: Final[dict[grpc.StatusCode, type[CallError]]] = {
-    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
-    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
-    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
-    grpc.StatusCode.NOT_FOUND: NotFound,
-    grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
-    grpc.StatusCode.ABORTED: Aborted,
-    grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
-    grpc.StatusCode.UNAVAILABLE: Unavailable,
-    grpc.StatusCode.INTERNAL: Internal,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
+    grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDeniedError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExistsError,
+    grpc.StatusCode.ABORTED: AbortedError,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
+    grpc.StatusCode.UNAVAILABLE: UnavailableError,
+    grpc.StatusCode.INTERNAL: InternalError,
 }
 # gRPC itself sends these before a handler has seen the call, so nothing is unknown.
 _REFUSED_BY_GRPC: Final = frozenset(
@@ -153,7 +153,7 @@ def from_rpc(error: Any, *, effect: bool, call: Call | None) -> CallError:
     retryable = metadata.get("retryable") == "true"
     # Consumed and not retryable means that stage 9 was passed: what happened must be looked up (R669).
     unknown = executed is None or (code is grpc.StatusCode.UNAVAILABLE and bool(consumed) and not retryable)
-    return _CLASSES.get(code, Internal)(
+    return _CLASSES.get(code, InternalError)(
         status.message,
         reason=info.reason,
         code=code.name,
@@ -173,9 +173,9 @@ def from_rpc(error: Any, *, effect: bool, call: Call | None) -> CallError:
 def _without_details(code: grpc.StatusCode, text: str, *, effect: bool, call: Call | None) -> CallError:
     """For errors from outside the daemon's handlers: the network, a proxy, the deadline, or a refusal by gRPC."""
     if code in _REFUSED_BY_GRPC:
-        kind = _CLASSES.get(code, FailedPrecondition)
+        kind = _CLASSES.get(code, FailedPreconditionError)
         return kind(text, reason=code.name, code=code.name, executed=False, consumed=False, call=call)
-    return Unavailable(
+    return UnavailableError(
         text or code.name.lower(),
         reason=_transport_reason(code, text),
         code=code.name,

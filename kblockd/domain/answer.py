@@ -1,8 +1,8 @@
 """An upstream's answer as JSON: is it whole, and is there anything in it that cannot be kept?
 
 Two questions that are easily confused. A text that is not whole JSON says nothing (half a body, a page). A whole text
-may still hold something without a canonical form (``Fault``); then it cannot be recorded or shown to a policy as it
-came, and showing null in its place would be a lie: whoever reads it must treat the read as failed (UPS-10 to UPS-13,
+may still hold something without a canonical form (``AnswerFault``); then it cannot be recorded or shown to a policy as
+it came, and showing null in its place would be a lie: whoever reads it must treat the read as failed (UPS-10 to UPS-13,
 UPS-18). ``Unreadable`` names the first such place.
 
 Every step takes time and memory linear in the text, and a place is built only once there is a fault to name.
@@ -36,7 +36,7 @@ _STRUCTURE: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.S)
 _STRAY_BOM: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|\ufeff', re.S)
 
 
-class Fault(enum.StrEnum):
+class AnswerFault(enum.StrEnum):
     """Why something in a whole answer cannot be kept."""
 
     INTEGER = "an integer beyond 2^53-1"
@@ -60,7 +60,7 @@ class Unreadable:
     is long, or not printable ASCII without blanks, is shown as ``…``.
     """
 
-    fault: Fault
+    fault: AnswerFault
     place: str = ""
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class NotJson(ValueError):
 class _Odd:
     """Stands in a decoded text for a number that cannot be kept. Nothing else takes it for a value."""
 
-    fault: Fault
+    fault: AnswerFault
 
 
 class Twice(dict[str, Json]):
@@ -113,7 +113,7 @@ def first_fault(value: Json) -> Unreadable | None:
     try:
         canonical.count(value)
     except canonical.NotCanonical:
-        return Unreadable(Fault.VALUES)
+        return Unreadable(AnswerFault.VALUES)
     if _plain(value):
         return None
     if fault := _fault_of(value, 1):
@@ -179,22 +179,24 @@ def _plain(value: Json) -> bool:
     return False
 
 
-def _fault_of(value: Json, depth: int) -> Fault | None:
+def _fault_of(value: Json, depth: int) -> AnswerFault | None:
     if isinstance(value, str):
-        return None if value.isascii() or _encodable(value) else Fault.SURROGATE
+        return None if value.isascii() or _encodable(value) else AnswerFault.SURROGATE
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, int):
-        return None if -canonical.MAX_INTEGER <= value <= canonical.MAX_INTEGER else Fault.INTEGER
+        return None if -canonical.MAX_INTEGER <= value <= canonical.MAX_INTEGER else AnswerFault.INTEGER
     if isinstance(value, dict | list | tuple):
         if depth > canonical.MAX_DEPTH:
-            return Fault.DEPTH
+            return AnswerFault.DEPTH
         if isinstance(value, Twice):
-            return Fault.TWICE
-        return None if not isinstance(value, dict) or all(isinstance(key, str) for key in value) else Fault.NOT_JSON
+            return AnswerFault.TWICE
+        return (
+            None if not isinstance(value, dict) or all(isinstance(key, str) for key in value) else AnswerFault.NOT_JSON
+        )
     if isinstance(value, float):
-        return Fault.CONSTANT if value != value or value in (float("inf"), float("-inf")) else None
-    return value.fault if isinstance(value, _Odd) else Fault.NOT_JSON
+        return AnswerFault.CONSTANT if value != value or value in (float("inf"), float("-inf")) else None
+    return value.fault if isinstance(value, _Odd) else AnswerFault.NOT_JSON
 
 
 def _key_of(value: Json) -> list[Token]:
@@ -218,7 +220,7 @@ def _refuse_bottomless(text: str) -> None:
         if token[0] in ("[", "{"):
             depth += 1
             if depth > MAX_NESTING:
-                found = Unreadable(Fault.DEPTH, _place_at(text, token.start()))
+                found = Unreadable(AnswerFault.DEPTH, _place_at(text, token.start()))
                 raise NotJson(f"nested deeper than {MAX_NESTING} levels, so it was not read to its end", found)
         elif token[0] in ("]", "}"):
             depth -= 1
@@ -227,7 +229,7 @@ def _refuse_bottomless(text: str) -> None:
 def _stray_bom(text: str) -> Unreadable | None:
     for token in _STRAY_BOM.finditer(text):
         if token[0] == _BOM:
-            return Unreadable(Fault.BOM, _place_at(text, token.start()))
+            return Unreadable(AnswerFault.BOM, _place_at(text, token.start()))
     return None
 
 
@@ -274,7 +276,7 @@ def _number(literal: str) -> Json:
     try:
         return canonical.number(literal)
     except canonical.NotCanonical:
-        return _Odd(Fault.DECIMAL if set(literal) & set(".eE") else Fault.INTEGER)
+        return _Odd(AnswerFault.DECIMAL if set(literal) & set(".eE") else AnswerFault.INTEGER)
 
 
 def _number_or_text(literal: str) -> Json:
@@ -285,7 +287,7 @@ def _number_or_text(literal: str) -> Json:
 
 
 def _constant(_: str) -> _Odd:
-    return _Odd(Fault.CONSTANT)
+    return _Odd(AnswerFault.CONSTANT)
 
 
 def _decoder(number: Any) -> json.JSONDecoder:

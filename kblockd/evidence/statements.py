@@ -29,7 +29,7 @@ MAX_PAYLOAD: Final = 65_535
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 
 
-class Sealed(enum.StrEnum):
+class SealedState(enum.StrEnum):
     """The two states in which an execution has a RESULT."""
 
     SUCCEEDED = "succeeded"
@@ -109,7 +109,7 @@ class ApprovalUse:
 
 
 @value_type(frozen=True, slots=True)
-class Policy:
+class PolicyUse:
     """The decision and the digest of its policy revision."""
 
     id: str
@@ -168,7 +168,7 @@ class Result:
     tool: str
     tool_version: str
     target: TargetRef
-    state: Sealed
+    state: SealedState
     result_class: ResultClass
     code: str
     attempts: int
@@ -179,7 +179,7 @@ class Result:
     finished_at: dt.datetime
     idempotency: Idempotency | None
     approval: ApprovalUse | None
-    policy: Policy
+    policy: PolicyUse
     verification: VerificationResult | None
     output: Output | None
     credential: CredentialUse | None
@@ -223,7 +223,7 @@ class Receipt:
     action: str
     approval: str | None
     execution_id: str
-    state: Sealed
+    state: SealedState
     ledger: LogIdentity
     events: tuple[LedgerEvent, ...]
     issued_at: dt.datetime

@@ -17,7 +17,7 @@ from kblockd.telemetry.recorder import Trace
 
 
 @value_type(frozen=True, slots=True)
-class Call:
+class IncomingCall:
     """What comes in: an authenticated principal and its envelope."""
 
     caller: Principal

@@ -12,13 +12,13 @@ from kblockd.domain.envelope import Envelope, check_shape
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
 from kblockd.domain.pointer import PointerMissing
 from kblockd.execution import pins
-from kblockd.execution.action import Admitted, Call
+from kblockd.execution.action import Admitted, IncomingCall
 from kblockd.execution.parts import Parts
 from kblockd.execution.stages import Stage, stage
 
 
 @stage(Stage.ADMIT)
-async def admit(parts: Parts, call: Call) -> Admitted:
+async def admit(parts: Parts, call: IncomingCall) -> Admitted:
     """Raises ``InvalidArgument`` (nothing recorded) or ``FailedPrecondition`` for an identity or binding pin."""
     check_shape(call.envelope)
     contract = _contract(parts, call.envelope)
@@ -28,7 +28,7 @@ async def admit(parts: Parts, call: Call) -> Admitted:
     return await offload(len(call.envelope.arguments_json) + conditions, _derived, parts, contract, call)
 
 
-def _derived(parts: Parts, contract: ActionContract, call: Call) -> Admitted:
+def _derived(parts: Parts, contract: ActionContract, call: IncomingCall) -> Admitted:
     """Everything that costs time in proportion to the arguments."""
     envelope, caller = call.envelope, call.caller
     args, args_sha256 = _arguments(parts, envelope)
@@ -70,7 +70,7 @@ def _check_conditions(contract: ActionContract, envelope: Envelope) -> None:
             )
 
 
-def _check_caller(contract: ActionContract, call: Call) -> None:
+def _check_caller(contract: ActionContract, call: IncomingCall) -> None:
     if call.caller.tenant == "*":
         raise PermissionDenied(
             Reason.PERMISSION_DENIED,

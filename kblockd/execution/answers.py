@@ -12,7 +12,7 @@ from kblockd.domain.contract import reveal
 from kblockd.domain.ledger import identifier, read, rows
 from kblockd.domain.ledger.record import Body
 from kblockd.domain.ledger.rows import ExecutionRow
-from kblockd.domain.ledger.sealing import Sealed
+from kblockd.domain.ledger.sealing import ResultSealed
 from kblockd.domain.outcome import CallOutcome, CallStatus, StageEvent
 from kblockd.domain.states import ResultClass, State, acted
 from kblockd.execution.journal import NOTHING, Entry, Written
@@ -180,7 +180,7 @@ async def _sealed_detail(parts: Parts, row: ExecutionRow, own: Written) -> str:
     if record is None:
         return ""
     body = read(record.leaf).body
-    return str(await value_of(parts, row.id, body.detail_sha256, own) or "") if isinstance(body, Sealed) else ""
+    return str(await value_of(parts, row.id, body.detail_sha256, own) or "") if isinstance(body, ResultSealed) else ""
 
 
 async def _revealed(parts: Parts, row: ExecutionRow, own: Written) -> bytes:

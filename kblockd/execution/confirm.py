@@ -18,7 +18,7 @@ from kblockd.execution.classify import Classified
 from kblockd.execution.consume import Claim
 from kblockd.execution.leases import Lease
 from kblockd.execution.parts import Parts
-from kblockd.execution.reconcile import Standing, reconcile
+from kblockd.execution.reconcile import EffectStanding, reconcile
 from kblockd.execution.recover import Adrift, Again, Ending, Hold, recover
 from kblockd.execution.verify import verify
 
@@ -39,9 +39,9 @@ async def confirm(parts: Parts, ending: Ending) -> Ending | Hold | Adrift:
     if lease is None:
         return _unconfirmed(run)
     settled = await reconcile(parts, await _in_doubt(parts, ending, row, lease))
-    if settled.standing is Standing.ABSENT:
+    if settled.standing is EffectStanding.ABSENT:
         return ending
-    if settled.standing is Standing.UNPROVABLE:
+    if settled.standing is EffectStanding.UNPROVABLE:
         return _unconfirmed(run)
     found = await recover(parts, await verify(parts, settled))
     if isinstance(found, Again):  # a present effect never leads there

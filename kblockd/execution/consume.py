@@ -14,7 +14,7 @@ from kblockd.domain import keys
 from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
 from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, ResourceExhausted
 from kblockd.domain.ledger import identifier, rows
-from kblockd.domain.ledger.claim import Claimed
+from kblockd.domain.ledger.claim import ExecutionClaimed
 from kblockd.domain.ledger.rows import ExecutionRow, LinkRow
 from kblockd.domain.values import value_type
 from kblockd.execution.action import Action, Run
@@ -124,7 +124,7 @@ def _claimed(
     deadline_at = before.deadline_at or rfc3339(action.limits.no_attempt_after(at))
     snapshot_sha256, snapshot = payload(parts, action.execution_id, "snapshot", checked.snapshot.value)
     decided, asked_about = checked.asked.on_record(parts, action.execution_id, snapshot=snapshot_sha256)
-    body = Claimed(
+    body = ExecutionClaimed(
         again=run.again,
         effect_key=effect_key,
         fence=lease.fence,

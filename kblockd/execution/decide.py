@@ -29,8 +29,8 @@ from kblockd.domain.errors import (
     Unavailable,
 )
 from kblockd.domain.ledger import identifier, rows
-from kblockd.domain.ledger.closing import Rejected
-from kblockd.domain.ledger.proposal import Proposed, RefusalDetails
+from kblockd.domain.ledger.closing import ExecutionRejected
+from kblockd.domain.ledger.proposal import ExecutionProposed, RefusalDetails
 from kblockd.domain.ledger.values import Target
 from kblockd.domain.values import value_type
 from kblockd.execution import envelopes, pins, questions, refusals
@@ -288,7 +288,7 @@ async def _propose(
         entries, payloads = [*entries, *more], [*payloads, shown]
     elif effect.effect == "deny":
         code = next(iter(asked.codes), "DENIED")
-        body = Rejected(code=code, policy_revision=asked.decision.revision, reasons=asked.codes)
+        body = ExecutionRejected(code=code, policy_revision=asked.decision.revision, reasons=asked.codes)
         entries = [*entries, Entry(body)]
     else:
         parts.capacity.check()  # it runs at once, so its place must be free at this very commit
@@ -352,7 +352,7 @@ def _proposal(
     why_sha256, why = payload(parts, action.execution_id, "reasons", questions.messages(effect.reasons))
     of_policy, asked_about = asked.on_record(parts, action.execution_id)
     caller, contract = admitted.caller, action.contract
-    body = Proposed(
+    body = ExecutionProposed(
         action_id=admitted.envelope.action_id,
         agent=action.agent,
         requester=action.requester,

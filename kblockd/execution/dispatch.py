@@ -10,7 +10,7 @@ from kblockd.execution.spans import calling
 from kblockd.execution.stages import Stage, stage
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
-from kblockd.upstream.adapter import Call, Outcome
+from kblockd.upstream.adapter import Outcome, ToolCall
 from kblockd.upstream.wrapper import NotBegun
 
 
@@ -49,10 +49,10 @@ async def dispatch(parts: Parts, marked: Marked) -> Dispatched:
     return Dispatched(marked, outcome, begun=not isinstance(outcome, NotBegun))
 
 
-def _call(parts: Parts, claim: Claim) -> Call:
+def _call(parts: Parts, claim: Claim) -> ToolCall:
     action = claim.run.action
     placement = action.contract.tool.effect_key
-    return Call(
+    return ToolCall(
         tool=action.tool,
         arguments=action.args,
         effect_key=claim.effect_key,

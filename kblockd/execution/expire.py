@@ -7,7 +7,7 @@ from typing import Final
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import NotFound, Reason
 from kblockd.domain.ledger import rows
-from kblockd.domain.ledger.closing import Expired
+from kblockd.domain.ledger.closing import ExecutionExpired
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.states import State
 from kblockd.execution.journal import Entry, Journal
@@ -26,7 +26,7 @@ async def expire_if_due(parts: Parts, execution_id: str) -> tuple[int, Execution
         return version, row
     journal = Journal(execution_id, row.tenant, Trace(), version)
     try:
-        ticket = await journal.commit(parts, Stage.AWAIT_APPROVAL, [Entry(Expired(code="TASK_EXPIRED"))])
+        ticket = await journal.commit(parts, Stage.AWAIT_APPROVAL, [Entry(ExecutionExpired(code="TASK_EXPIRED"))])
         await ticket.durable()
     except Conflict:
         pass  # somebody was faster: the row says what happened

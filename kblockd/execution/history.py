@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from kblockd.domain.ledger import read
 from kblockd.domain.ledger.attempt import AttemptOutcome
-from kblockd.domain.ledger.claim import Sent
+from kblockd.domain.ledger.claim import ExecutionSent
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.states import ResultClass
 from kblockd.execution.absence import Proof
@@ -22,7 +22,7 @@ async def doubted(parts: Parts, row: ExecutionRow, own: Written = NOTHING) -> bo
     sent: set[int] = set()
     proved: set[int] = set()
     async for attempt, body in _events(parts, row, own):
-        if isinstance(body, Sent):
+        if isinstance(body, ExecutionSent):
             sent.add(attempt)
         elif not body.late:
             before = body.result_class is ResultClass.FAILED_BEFORE_SIDE_EFFECT
@@ -60,7 +60,9 @@ async def unbegun(parts: Parts, row: ExecutionRow) -> set[int]:
     }
 
 
-async def _events(parts: Parts, row: ExecutionRow, own: Written) -> AsyncIterator[tuple[int, Sent | AttemptOutcome]]:
+async def _events(
+    parts: Parts, row: ExecutionRow, own: Written
+) -> AsyncIterator[tuple[int, ExecutionSent | AttemptOutcome]]:
     """Markers and outcomes in their order; ``own`` is what the run that asks has written itself."""
     for index in row.records:
         if index in own.records and (leaf := own.records[index].leaf):
@@ -69,5 +71,5 @@ async def _events(parts: Parts, row: ExecutionRow, own: Written) -> AsyncIterato
             record = read(stored.leaf)
         else:
             raise ValueError(f"record {index} of the execution is not in the ledger")
-        if isinstance(record.body, Sent | AttemptOutcome):
+        if isinstance(record.body, ExecutionSent | AttemptOutcome):
             yield record.attempt, record.body

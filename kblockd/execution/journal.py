@@ -17,7 +17,7 @@ from kblockd.domain.clock import rfc3339
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.record import Body, Record
 from kblockd.domain.ledger.rows import ExecutionRow
-from kblockd.domain.ledger.sealing import Receipt
+from kblockd.domain.ledger.sealing import ReceiptIssued
 from kblockd.domain.ledger.values import Timings
 from kblockd.domain.values import value_type
 from kblockd.store.protocol import Absent, Append, AtVersion, Condition, Conflict, Payload, Ticket
@@ -90,7 +90,9 @@ class Journal:
         ticket = await parts.store.commit([held, *conditions], appends, payloads, label=stage.label)
         parts.admission.recorded(len(appends), sum(len(payload.data) for payload in payloads))
         self.written.add(ticket.first_index, drawn, payloads)
-        self.version = ticket.first_index + max(i for i, e in enumerate(entries) if not isinstance(e.body, Receipt))
+        self.version = ticket.first_index + max(
+            i for i, e in enumerate(entries) if not isinstance(e.body, ReceiptIssued)
+        )
         parts.changes.notify(self.execution_id)
         return ticket
 

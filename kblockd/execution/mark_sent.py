@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from kblockd.domain.errors import FailedPrecondition, Reason
-from kblockd.domain.ledger.claim import Sent
+from kblockd.domain.ledger.claim import ExecutionSent
 from kblockd.domain.values import value_type
 from kblockd.execution.consume import Claim, deadline_refusal
 from kblockd.execution.journal import Entry
@@ -37,7 +37,7 @@ class Marked:
         return self.claim.trace
 
 
-class LeaseLost(FailedPrecondition):
+class LeaseEnded(FailedPrecondition):
     """The holder fenced itself; whoever takes over reconciles first."""
 
     def __init__(self, execution_id: str) -> None:
@@ -53,12 +53,13 @@ class LeaseLost(FailedPrecondition):
 @stage(Stage.MARK_SENT)
 async def mark_sent(parts: Parts, claim: Claim) -> Marked:
     """Raises ``Raced`` when something that was relied on has changed (back to 5, as 9r), ``Conflict`` when somebody
-    else moved the execution, ``LeaseLost``, and ``FailedPrecondition`` as ``check_terms`` or once the deadline is over.
+    else moved the execution, ``LeaseEnded``, and ``FailedPrecondition`` as ``check_terms`` or once the deadline is
+    over.
     """
     run = claim.run
     at = parts.clock.now()  # before the check: no marker is dated behind the deadline
     _check(parts, claim)
-    body = Sent(fence=claim.lease.fence, boot=parts.instance.boot_id, effect_key=claim.effect_key)
+    body = ExecutionSent(fence=claim.lease.fence, boot=parts.instance.boot_id, effect_key=claim.effect_key)
     marked, run.journal.marked = run.journal.marked, True
     try:
         ticket = await run.journal.commit(parts, Stage.MARK_SENT, [Entry(body)], conditions=claim.relied, at=at)
@@ -74,7 +75,7 @@ async def mark_sent(parts: Parts, claim: Claim) -> Marked:
 def _check(parts: Parts, claim: Claim) -> None:
     execution_id = claim.run.action.execution_id
     if not parts.leases.holds(claim.lease):
-        raise LeaseLost(execution_id)
+        raise LeaseEnded(execution_id)
     if claim.over(parts.clock):
         raise deadline_refusal(execution_id)
     check_terms(parts, claim.run.action, again=True)

@@ -19,7 +19,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Aborted, KblockError, Reason, Unavailable
 from kblockd.domain.states import BEFORE_EFFECT, ResultClass, State
 from kblockd.execution import history
-from kblockd.execution.action import Call, Run
+from kblockd.execution.action import IncomingCall, Run
 from kblockd.execution.admit import admit
 from kblockd.execution.classify import Classified, classify
 from kblockd.execution.confirm import confirm
@@ -27,7 +27,7 @@ from kblockd.execution.consume import Claim, consume, deadline_refusal
 from kblockd.execution.decide import Decided, decide
 from kblockd.execution.dispatch import dispatch
 from kblockd.execution.lease import lease
-from kblockd.execution.mark_sent import LeaseLost, mark_sent
+from kblockd.execution.mark_sent import LeaseEnded, mark_sent
 from kblockd.execution.parts import Parts
 from kblockd.execution.preconditions import preconditions
 from kblockd.execution.preflight import Raced, preflight
@@ -50,7 +50,7 @@ _OF_THE_TARGET: Final = (Reason.PRECONDITION_FAILED, Reason.PIN_MISMATCH, Reason
 """What stages 7 and 8 find in the target as it is read now; the pin is that of the target's version."""
 
 
-async def propose(parts: Parts, call: Call) -> Existing | Decided:
+async def propose(parts: Parts, call: IncomingCall) -> Existing | Decided:
     """Stages 1 to 3: the call becomes an execution, or turns out to be one already; only a new one needs capacity."""
     admitted = await admit(parts, call)
     existing = await replay(parts, admitted)
@@ -93,7 +93,7 @@ async def act(parts: Parts, attempt: Run) -> Classified | Ending | Hold:
         except Raced:
             attempt = _again(claim)
             continue
-        except LeaseLost:
+        except LeaseEnded:
             raise  # somebody else may have taken over: the supervisor looks at the row again
         except KblockError as refusal:
             return await _given_up(parts, attempt, refusal)

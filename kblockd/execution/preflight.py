@@ -16,7 +16,7 @@ from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import FailedPrecondition, Left, PermissionDenied, Reason, Unavailable
 from kblockd.domain.ledger import rows
-from kblockd.domain.ledger.rows import ApprovalRow, Decided
+from kblockd.domain.ledger.rows import ApprovalRow, ApproverDecision
 from kblockd.domain.principal import Principal
 from kblockd.domain.states import State
 from kblockd.domain.values import value_type
@@ -218,7 +218,7 @@ async def _check_approval(parts: Parts, run: Run) -> tuple[ApprovalRow | None, l
     return row, conditions
 
 
-async def _verified_owner(parts: Parts, action: Action, row: ApprovalRow, decision: Decided) -> str:
+async def _verified_owner(parts: Parts, action: Action, row: ApprovalRow, decision: ApproverDecision) -> str:
     record = await parts.store.leaf(decision.index)
     if record is None or sha256_hex(record.aux) != decision.dsse_sha256:
         raise _not_valid("its signed form is gone", action)

@@ -12,7 +12,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
-from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.adapter import Outcome, Sent, ToolCall
 from kblockd.upstream.catalog import Upstream
 from kblockd.upstream.faults import transient
 
@@ -33,7 +33,7 @@ async def read_tool(
 ) -> Outcome:
     """One read; every failure is an outcome. Reads carry no effect key (kblockd/upstream/README.md)."""
     with calling(trace, "read"):
-        call = Call(
+        call = ToolCall(
             tool=tool,
             arguments=arguments,
             effect_key="",

@@ -14,7 +14,7 @@ from typing import Any
 
 from kblockd.domain import pointer
 from kblockd.domain.contract import Lookup, present, resolve
-from kblockd.domain.ledger.attempt import Reconciled
+from kblockd.domain.ledger.attempt import FindingReconciled
 from kblockd.domain.states import ResultClass
 from kblockd.domain.values import value_type
 from kblockd.execution import absence
@@ -29,7 +29,7 @@ from kblockd.execution.stages import Stage, stage
 from kblockd.execution.track import follow
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
-from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.adapter import Outcome, Sent, ToolCall
 
 _PAUSE_SECONDS = 1.0
 _READ_SECONDS = 10.0
@@ -37,7 +37,7 @@ _MARGIN_SECONDS = 0.05
 _PROOFS = {"effect_key": "effect key", "operation": "operation id", "late_answer": "late answer"}
 
 
-class Standing(enum.Enum):
+class EffectStanding(enum.Enum):
     """What is known of the effect when stage 13 ends."""
 
     ANSWERED = "answered"  # the upstream said that it was done
@@ -52,7 +52,7 @@ class Settled:
     """The attempt after reconciliation."""
 
     claim: Claim
-    standing: Standing
+    standing: EffectStanding
     result_class: ResultClass
     code: str
     detail: str
@@ -67,7 +67,7 @@ class Settled:
 
 @value_type(frozen=True, slots=True)
 class _Found:
-    standing: Standing
+    standing: EffectStanding
     by: str
     read: Any
     code: str
@@ -79,9 +79,9 @@ async def reconcile(parts: Parts, classified: Classified) -> Settled:
     if classified.result_class is ResultClass.ACCEPTED:
         classified = await follow(parts, classified)
     if classified.result_class is ResultClass.FAILED_BEFORE_SIDE_EFFECT:
-        return _settled(classified, Standing.NOT_SENT)
+        return _settled(classified, EffectStanding.NOT_SENT)
     if classified.result_class is ResultClass.COMPLETED_UNVERIFIED:
-        return _settled(classified, Standing.ANSWERED)
+        return _settled(classified, EffectStanding.ANSWERED)
     return await _look_up(parts, classified)
 
 
@@ -97,13 +97,13 @@ async def _look_up(parts: Parts, classified: Classified) -> Settled:
             found = await _ask_all(parts, classified)
         if parts.late.waiting(classified.claim.run.action.execution_id):
             continue  # it came while we asked, and knows better than an absence
-        if found is not None and found.standing is not Standing.UNPROVABLE:
+        if found is not None and found.standing is not EffectStanding.UNPROVABLE:
             await _record(parts, classified, found)
             return _settled(classified, found.standing, found.by)
         now, end = parts.clock.monotonic(), max(bound, _final_at(parts, classified))
         if now >= end or not classified.claim.run.action.contract.lookup:
-            await _record(parts, classified, found or _Found(Standing.UNPROVABLE, "", None, "NO_LOOKUP"))
-            return _settled(classified, Standing.UNPROVABLE)
+            await _record(parts, classified, found or _Found(EffectStanding.UNPROVABLE, "", None, "NO_LOOKUP"))
+            return _settled(classified, EffectStanding.UNPROVABLE)
         await parts.clock.sleep(min(_PAUSE_SECONDS, max(0.01, end - now)))
 
 
@@ -116,9 +116,9 @@ async def _ask_all(parts: Parts, classified: Classified) -> _Found | None:
         if lookup.by == "operation" and not classified.operation:
             continue
         last = await _ask(parts, classified, lookup)
-        if last.standing is Standing.PRESENT:
+        if last.standing is EffectStanding.PRESENT:
             return last
-        if last.standing is Standing.ABSENT:
+        if last.standing is EffectStanding.ABSENT:
             absent = absent or last
     return absent or last
 
@@ -134,27 +134,27 @@ async def _ask(parts: Parts, classified: Classified, lookup: Lookup) -> _Found:
     try:
         arguments = resolve(lookup.arguments, document)
     except pointer.PointerMissing:
-        return _Found(Standing.UNPROVABLE, lookup.by, None, "LOOKUP_ARGUMENT_MISSING")
+        return _Found(EffectStanding.UNPROVABLE, lookup.by, None, "LOOKUP_ARGUMENT_MISSING")
     upstream = agreed_upstream(parts, classified.claim.run)
     if upstream is None:
-        return _Found(Standing.UNPROVABLE, lookup.by, None, UPSTREAM_CHANGED)
+        return _Found(EffectStanding.UNPROVABLE, lookup.by, None, UPSTREAM_CHANGED)
     asked_at = parts.clock.monotonic()
     with calling(classified.trace, "lookup"):
         outcome = await upstream.read.lookup(_call(parts, lookup, arguments, classified.trace))
     if outcome.sent is not Sent.ANSWERED or outcome.is_error:
-        return _Found(Standing.UNPROVABLE, lookup.by, None, outcome.code or "LOOKUP_FAILED")
+        return _Found(EffectStanding.UNPROVABLE, lookup.by, None, outcome.code or "LOOKUP_FAILED")
     there = present(lookup, outcome.output)
     if there:
-        return _Found(Standing.PRESENT, lookup.by, outcome.output, "")
+        return _Found(EffectStanding.PRESENT, lookup.by, outcome.output, "")
     if there is False and lookup.proves_absence:
         doubt = _finality(parts, classified).doubt(lookup, asked_at)
-        return _Found(Standing.UNPROVABLE if doubt else Standing.ABSENT, lookup.by, outcome.output, doubt)
-    return _Found(Standing.UNPROVABLE, lookup.by, outcome.output, "NO_PROOF")
+        return _Found(EffectStanding.UNPROVABLE if doubt else EffectStanding.ABSENT, lookup.by, outcome.output, doubt)
+    return _Found(EffectStanding.UNPROVABLE, lookup.by, outcome.output, "NO_PROOF")
 
 
-def _call(parts: Parts, lookup: Lookup, arguments: dict[str, Any], trace: Trace) -> Call:
+def _call(parts: Parts, lookup: Lookup, arguments: dict[str, Any], trace: Trace) -> ToolCall:
     deadline = parts.clock.monotonic() + _READ_SECONDS
-    return Call(lookup.tool, arguments, "", "none", "", deadline, None, outgoing(trace), lookup.numbers)
+    return ToolCall(lookup.tool, arguments, "", "none", "", deadline, None, outgoing(trace), lookup.numbers)
 
 
 def _finality(parts: Parts, classified: Classified) -> Finality:
@@ -185,16 +185,18 @@ async def _late_answer(parts: Parts, classified: Classified) -> Settled | Classi
 
 
 async def _answered(parts: Parts, classified: Classified, outcome: Outcome) -> Settled:
-    await _record(parts, classified, _Found(Standing.PRESENT, "late_answer", outcome.output, ""))
+    await _record(parts, classified, _Found(EffectStanding.PRESENT, "late_answer", outcome.output, ""))
     claim = classified.claim
     answered = ResultClass.COMPLETED_UNVERIFIED
     detail = found_by(classified.code, "late_answer")
-    return Settled(claim, Standing.ANSWERED, answered, classified.code, detail, outcome.output, "")
+    return Settled(claim, EffectStanding.ANSWERED, answered, classified.code, detail, outcome.output, "")
 
 
 async def _record(parts: Parts, classified: Classified, found: _Found) -> None:
     run = classified.claim.run
-    finding = found.standing.value if found.standing in (Standing.PRESENT, Standing.ABSENT) else "unprovable"
+    finding = (
+        found.standing.value if found.standing in (EffectStanding.PRESENT, EffectStanding.ABSENT) else "unprovable"
+    )
     known = run.journal.row(parts).finding
     if known is not None and known.finding == finding == "unprovable":
         return  # a look that found nothing new is no record
@@ -202,7 +204,7 @@ async def _record(parts: Parts, classified: Classified, found: _Found) -> None:
     if found.read is not None:
         digest, stored = payload(parts, run.action.execution_id, "lookup", found.read)
         kept.append(stored)
-    body = Reconciled(finding=finding, by=found.by, read_sha256=digest, code=found.code[:64])
+    body = FindingReconciled(finding=finding, by=found.by, read_sha256=digest, code=found.code[:64])
     ticket = await run.journal.commit(parts, Stage.RECONCILE, [Entry(body)], payloads=kept)
     await ticket.durable()
 
@@ -212,12 +214,12 @@ def found_by(code: str, by: str) -> str:
     return f"{code or 'INTERRUPTED'}: no valid answer came in time; the effect was found by its {_PROOFS[by]}"
 
 
-def _settled(classified: Classified, standing: Standing, by: str = "") -> Settled:
+def _settled(classified: Classified, standing: EffectStanding, by: str = "") -> Settled:
     result_class = classified.result_class
-    if standing is Standing.ABSENT:
+    if standing is EffectStanding.ABSENT:
         result_class = ResultClass.FAILED_BEFORE_SIDE_EFFECT
     # The upstream's own words stay beside attempt.outcome: what is sealed as the detail is for callers to read.
-    detail = found_by(classified.code, by) if standing is Standing.PRESENT else ""
+    detail = found_by(classified.code, by) if standing is EffectStanding.PRESENT else ""
     return Settled(
         classified.claim,
         standing,

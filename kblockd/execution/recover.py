@@ -21,7 +21,7 @@ from kblockd.execution.consume import Claim
 from kblockd.execution.journal import Entry
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked, unanswered
-from kblockd.execution.reconcile import Settled, Standing
+from kblockd.execution.reconcile import EffectStanding, Settled
 from kblockd.execution.spans import planned
 from kblockd.execution.stages import Stage, stage
 from kblockd.execution.verify import SKIPPED, Judged, outcome_document
@@ -104,9 +104,9 @@ async def recover(parts: Parts, judged: Judged) -> Recovered:
         return _succeeded(run, ResultClass.COMPLETED_VERIFIED, settled)
     if judged.verdict == "prohibited":
         return await _after_effect(parts, judged)
-    if standing in (Standing.NOT_SENT, Standing.ABSENT):
+    if standing in (EffectStanding.NOT_SENT, EffectStanding.ABSENT):
         return await _before_effect(parts, judged)
-    if standing is Standing.UNPROVABLE:
+    if standing is EffectStanding.UNPROVABLE:
         if settled.claim.interrupted:
             return Adrift(run)
         return await _unknown(parts, judged)
@@ -157,7 +157,7 @@ async def _plan(parts: Parts, judged: Judged, fault: FaultKind, result_class: Re
     settled = judged.settled
     run = settled.claim.run
     word, decided, inputs = await _ask(parts, judged, result_class)
-    provable = settled.standing in (Standing.NOT_SENT, Standing.ABSENT)
+    provable = settled.standing in (EffectStanding.NOT_SENT, EffectStanding.ABSENT)
     permitted = permitted_recoveries(run.action.contract, fault) - (set() if provable else {"retry"})
     refused = UNSET if word in permitted else word
     word = word if word in permitted else "manual"

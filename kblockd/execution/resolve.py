@@ -8,7 +8,7 @@ from __future__ import annotations
 from kblockd.domain.errors import Aborted, FailedPrecondition, InvalidArgument, PermissionDenied, Reason
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.rows import ExecutionRow
-from kblockd.domain.ledger.sealing import Disposition, Resolved
+from kblockd.domain.ledger.sealing import DispositionAdded, ExecutionResolved
 from kblockd.domain.outcome import Finding
 from kblockd.domain.principal import Principal
 from kblockd.domain.states import ResultClass, State
@@ -94,7 +94,9 @@ async def _seal(
 ) -> None:
     digest, kept = said
     state, result_class, code = ending_of(row, finding)
-    resolved = Entry(Resolved(finding=str(finding), operator=operator.id, owner=operator.owner, reason_sha256=digest))
+    resolved = Entry(
+        ExecutionResolved(finding=str(finding), operator=operator.id, owner=operator.owner, reason_sha256=digest)
+    )
     ending = Conclusion(state, result_class, code, f"resolved by an operator: {finding}")
     await seal_with(parts, journal, ending, before=[resolved], source="operator", payloads=[kept])
 
@@ -118,7 +120,7 @@ async def _dispose(
         ),
         parts.keys,
     )
-    body = Disposition(
+    body = DispositionAdded(
         kind=str(statements.LaterFinding.CLOSED_BY_OPERATOR),
         finding=str(finding),
         result_class=result_class,

@@ -20,7 +20,7 @@ from kblockd.execution.consume import Claim
 from kblockd.execution.journal import Journal
 from kblockd.execution.load import load_action, value_of
 from kblockd.execution.parts import Parts
-from kblockd.execution.reconcile import Settled, Standing, found_by
+from kblockd.execution.reconcile import EffectStanding, Settled, found_by
 from kblockd.execution.recover import Adrift, Again, Ending, recover
 from kblockd.execution.seal import INTERRUPTED, Closed, hold_unreadable
 from kblockd.execution.stages import Stage
@@ -121,8 +121,8 @@ async def _classified(parts: Parts, claim: Claim, row: ExecutionRow) -> Classifi
 
 async def _settled(parts: Parts, claim: Claim, row: ExecutionRow) -> Settled:
     if row.finding is None or row.finding.finding != "present":
-        return await _standing(parts, claim, row, Standing.ANSWERED)
-    return await _standing(parts, claim, row, Standing.PRESENT, found_by(row.code, row.finding.by))
+        return await _standing(parts, claim, row, EffectStanding.ANSWERED)
+    return await _standing(parts, claim, row, EffectStanding.PRESENT, found_by(row.code, row.finding.by))
 
 
 def _found(row: ExecutionRow) -> bool:
@@ -139,19 +139,21 @@ async def _judged(parts: Parts, claim: Claim, row: ExecutionRow) -> Judged:
     return Judged(await _standing(parts, claim, row, _recovering(row)), SKIPPED, "")
 
 
-def _recovering(row: ExecutionRow) -> Standing:
+def _recovering(row: ExecutionRow) -> EffectStanding:
     """The same question once more, from what the records say."""
     finding = row.finding and row.finding.finding
     if finding == "absent":
-        return Standing.ABSENT
+        return EffectStanding.ABSENT
     if finding is None and row.result_class == ResultClass.FAILED_BEFORE_SIDE_EFFECT:
-        return Standing.NOT_SENT
-    return Standing.UNPROVABLE
+        return EffectStanding.NOT_SENT
+    return EffectStanding.UNPROVABLE
 
 
-async def _standing(parts: Parts, claim: Claim, row: ExecutionRow, standing: Standing, detail: str = "") -> Settled:
+async def _standing(
+    parts: Parts, claim: Claim, row: ExecutionRow, standing: EffectStanding, detail: str = ""
+) -> Settled:
     result_class = row.result_class or ResultClass.UNKNOWN_OUTCOME
-    if standing is Standing.ABSENT:
+    if standing is EffectStanding.ABSENT:
         result_class = ResultClass.FAILED_BEFORE_SIDE_EFFECT
     output = await value_of(parts, row.id, row.output_sha256)
     return Settled(claim, standing, result_class, row.code, detail, output, row.operation_id)

@@ -67,7 +67,7 @@ async def seal_with(
     sealed = Entry(_body(ending, signed, said_sha256), signed.envelope)
     own = journal.drawn(parts, Stage.SEAL, [*before, sealed])
     receipt = await _receipt(parts, journal, ending, row, signed, own)
-    entries = [*own, Entry(sealing.Receipt(), receipt.envelope, receipt.payload)]
+    entries = [*own, Entry(sealing.ReceiptIssued(), receipt.envelope, receipt.payload)]
     ticket = await journal.commit(
         parts, Stage.SEAL, entries, conditions=await _key_condition(parts), payloads=[said, *payloads]
     )
@@ -88,16 +88,16 @@ async def hold_unreadable(parts: Parts, journal: Journal) -> Closed:
 
 
 async def _hold(parts: Parts, journal: Journal, code: str, *, keep_lock: bool, result_class: ResultClass) -> Closed:
-    body = sealing.Held(code=code[:64], keep_lock=keep_lock, result_class=result_class)
+    body = sealing.ExecutionHeld(code=code[:64], keep_lock=keep_lock, result_class=result_class)
     ticket = await journal.commit(parts, Stage.SEAL, [Entry(body)])
     await ticket.durable()
     return Closed(journal.execution_id)
 
 
-def _body(ending: Conclusion, signed: Signed, said_sha256: str) -> sealing.Sealed:
+def _body(ending: Conclusion, signed: Signed, said_sha256: str) -> sealing.ResultSealed:
     failed = ending.state is State.FAILED
     recorded = (INTERRUPTED if ending.code == INTERRUPTED else RECORDED_FAILURE) if failed else ""
-    return sealing.Sealed(
+    return sealing.ResultSealed(
         state=ending.state,
         result_class=ending.result_class,
         code=recorded,
@@ -131,7 +131,7 @@ async def _result(parts: Parts, journal: Journal, ending: Conclusion, row: Execu
         tool=row.tool,
         tool_version=row.tool_version,
         target=statements.TargetRef(row.target.type, row.target.id, row.target_version or None),
-        state=statements.Sealed(str(ending.state)),
+        state=statements.SealedState(str(ending.state)),
         result_class=ending.result_class,
         code=ending.code if ending.state is State.FAILED else "",
         attempts=row.marker,
@@ -142,7 +142,7 @@ async def _result(parts: Parts, journal: Journal, ending: Conclusion, row: Execu
         finished_at=parts.clock.now(),
         idempotency=statements.Idempotency(row.caller_key, False) if row.caller_key else None,
         approval=await _approval_use(parts, row),
-        policy=statements.Policy(row.decision_id, row.policy_revision),
+        policy=statements.PolicyUse(row.decision_id, row.policy_revision),
         verification=_verification(row.verification, source),
         output=_output(output),
         credential=statements.CredentialUse(reference, "") if reference != "none" else None,
@@ -191,7 +191,7 @@ async def _receipt(
         action=row.action_sha256,
         approval=await _approval_digest(parts, row),
         execution_id=row.id,
-        state=statements.Sealed(str(ending.state)),
+        state=statements.SealedState(str(ending.state)),
         ledger=statements.LogIdentity(parts.instance.origin),
         events=tuple(events),
         issued_at=parts.clock.now(),

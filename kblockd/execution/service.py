@@ -12,14 +12,14 @@ from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import InvalidArgument, KblockError, NotFound, Reason
 from kblockd.domain.keys import caller_key as caller_key_digest
 from kblockd.domain.ledger import StoredUnreadable, rows
-from kblockd.domain.ledger.closing import Cancelled
+from kblockd.domain.ledger.closing import ExecutionCancelled
 from kblockd.domain.ledger.proposal import RefusalDetails
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.outcome import CallOutcome, Finding, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.domain.states import TERMINAL, State
 from kblockd.execution import answers, authorizations, pins, pipeline, refusals
-from kblockd.execution.action import Call, Run
+from kblockd.execution.action import IncomingCall, Run
 from kblockd.execution.changes import changed
 from kblockd.execution.decide import check_deadline
 from kblockd.execution.expire import WAITING, expire_if_due
@@ -74,7 +74,7 @@ class Executions:
         execution_id = ""
         try:
             self._supervisor.check_serving()
-            call = Call(principal, envelope, trace)
+            call = IncomingCall(principal, envelope, trace)
             found = await pipeline.propose(self._parts, call)
             execution_id, repeated = found.execution_id, isinstance(found, Existing)
             run = await self._to_run(found.execution_id, envelope, trace) if isinstance(found, Existing) else found.run
@@ -241,7 +241,7 @@ class Executions:
 
 async def _cancelled(parts: Parts, journal: Journal) -> None:
     """Nobody can say any more what was approved: the action is void. Durable when it returns."""
-    entry = Entry(Cancelled(code=str(Reason.STORED_UNREADABLE)))
+    entry = Entry(ExecutionCancelled(code=str(Reason.STORED_UNREADABLE)))
     with suppress(Conflict):  # somebody was faster: the row says what happened
         ticket = await journal.commit(parts, Stage.PREFLIGHT, [entry])
         await ticket.durable()

@@ -19,7 +19,7 @@ from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import Internal, KblockError, Reason, Unavailable
 from kblockd.domain.ledger import StoredUnreadable, rows
 from kblockd.domain.ledger.claim import LeaseLost
-from kblockd.domain.ledger.closing import Cancelled
+from kblockd.domain.ledger.closing import ExecutionCancelled
 from kblockd.domain.ledger.record import Record
 from kblockd.domain.states import BEFORE_EFFECT, ResultClass, State
 from kblockd.execution import pipeline, refusals
@@ -199,7 +199,7 @@ class Supervisor:
         parts = self._parts
         try:
             if isinstance(refusal, Voided):
-                entry = Entry(Cancelled(code=str(refusal.reason)))
+                entry = Entry(ExecutionCancelled(code=str(refusal.reason)))
                 ticket = await journal.commit(parts, Stage.PREFLIGHT, [entry])
                 await ticket.durable()
             elif not (isinstance(refusal, Internal) or refusal.on_record):

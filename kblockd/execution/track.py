@@ -19,7 +19,7 @@ from kblockd.execution.place import UPSTREAM_CHANGED, agreed_upstream
 from kblockd.execution.spans import calling, polling
 from kblockd.execution.stages import Stage
 from kblockd.telemetry.context import outgoing
-from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.adapter import Outcome, Sent, ToolCall
 
 
 async def follow(parts: Parts, classified: Classified) -> Classified:
@@ -46,7 +46,7 @@ async def _poll(parts: Parts, classified: Classified) -> Outcome:
     deadline = parts.clock.monotonic() + action.limits.request_timeout_seconds
     with calling(classified.trace, "poll"):
         trace = outgoing(classified.trace)
-        call = Call(action.tool, action.args, classified.claim.effect_key, "none", "", deadline, None, trace)
+        call = ToolCall(action.tool, action.args, classified.claim.effect_key, "none", "", deadline, None, trace)
         return await upstream.write.poll(classified.operation, call)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kblockd.domain import pointer
 from kblockd.domain.contract import VerifyRead, resolve
-from kblockd.domain.ledger.attempt import Verified
+from kblockd.domain.ledger.attempt import FindingVerified
 from kblockd.domain.states import ResultClass
 from kblockd.domain.values import value_type
 from kblockd.execution import questions
@@ -20,7 +20,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.place import UPSTREAM_CHANGED, agreed_upstream
 from kblockd.execution.questions import NOT_ASKED, Asked, unanswered
 from kblockd.execution.reading import read_tool
-from kblockd.execution.reconcile import Settled, Standing
+from kblockd.execution.reconcile import EffectStanding, Settled
 from kblockd.execution.spans import polling
 from kblockd.execution.stages import Stage, stage
 from kblockd.policy.deciding import PolicyFailure, entrypoints
@@ -68,7 +68,7 @@ class _Known:
 async def verify(parts: Parts, settled: Settled) -> Judged:
     """Never raises on what upstream or policy do."""
     contract = settled.claim.run.action.contract
-    if settled.standing not in (Standing.ANSWERED, Standing.PRESENT) or contract.reads.verify is None:
+    if settled.standing not in (EffectStanding.ANSWERED, EffectStanding.PRESENT) or contract.reads.verify is None:
         return Judged(settled, SKIPPED, "")
     known = await _known(parts, settled)
     reading = await _until_decisive(parts, settled, contract.reads.verify, known.snapshot)
@@ -182,7 +182,7 @@ async def _record(parts: Parts, settled: Settled, reading: _Reading, known: _Kno
         held = {"snapshot": known.snapshot_sha256, "read": digest, "output": known.output_sha256}
         decided, inputs = reading.asked.on_record(parts, execution_id, **held)
         kept += inputs
-    body = Verified(
+    body = FindingVerified(
         verdict=reading.verdict,
         source="authoritative_read",
         read_sha256=digest,

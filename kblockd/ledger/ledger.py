@@ -22,7 +22,7 @@ NODES_REMEMBERED: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One durable record: its place, the bytes that the tree hashes, and what stands beside it."""
 
     index: int
@@ -98,22 +98,22 @@ class Ledger:
         path = await self.inclusion(index, signed.head.size)
         return TlogProof(index, tuple(path), signed.note)
 
-    async def read(self, first: int, limit: int = MAX_READ) -> list[Entry]:
+    async def read(self, first: int, limit: int = MAX_READ) -> list[LedgerEntry]:
         """At most ``limit`` durable records from ``first`` on, in order."""
         end = min(self._store.size(), first + min(limit, MAX_READ))
         return await self.read_all(range(first, end))
 
-    async def read_all(self, indexes: Sequence[int]) -> list[Entry]:
+    async def read_all(self, indexes: Sequence[int]) -> list[LedgerEntry]:
         """These records, for example those that a row lists; raises ValueError when one is not durable."""
         entries = []
         for index in indexes:
             record = await self._store.leaf(index)
             if record is None:
                 raise ValueError(f"record {index} is not in the ledger of {self._store.size()}")
-            entries.append(Entry(index, record.leaf, record.aux))
+            entries.append(LedgerEntry(index, record.leaf, record.aux))
         return entries
 
-    async def read_rows(self, *prefixes: RowKey[Row]) -> list[Entry]:
+    async def read_rows(self, *prefixes: RowKey[Row]) -> list[LedgerEntry]:
         """The records that the rows under these prefixes list, in order: the story of one execution."""
         listed: set[int] = set()
         for prefix in prefixes:

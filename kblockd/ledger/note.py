@@ -48,7 +48,7 @@ class Verifier:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class NoteSignature:
     """One signature line."""
 
     name: str
@@ -82,7 +82,7 @@ def sign(text: str, name: str, signers: Sequence[Signer]) -> str:
     return text + "\n" + "".join(lines)
 
 
-def split(note: str) -> tuple[str, list[Signature]]:
+def split(note: str) -> tuple[str, list[NoteSignature]]:
     """(text, signatures), nothing verified; raises ``NoteError``."""
     if len(note) > MAX_NOTE_BYTES:
         raise NoteError(f"a note of {len(note)} characters, at most {MAX_NOTE_BYTES} are read")
@@ -129,7 +129,7 @@ def _check_text(text: str) -> None:
         raise ValueError("a note's text must not hold control signs but newlines")
 
 
-def _signature(line: str) -> Signature:
+def _signature(line: str) -> NoteSignature:
     name, _, encoded = line.removeprefix(_DASH).partition(" ")
     try:
         blob = base64.b64decode(encoded, validate=True)
@@ -138,4 +138,4 @@ def _signature(line: str) -> Signature:
         blob = b""
     if not line.startswith(_DASH) or len(blob) < 5:
         raise NoteError("a line after the text is not a signature")
-    return Signature(name, blob[:4], blob[4:])
+    return NoteSignature(name, blob[:4], blob[4:])

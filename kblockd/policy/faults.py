@@ -35,7 +35,7 @@ class LoadFailed(Exception):
     """The process that should serve a bundle could not be started; the message says why."""
 
 
-class PolicyRefused(Exception):
+class BundleRefused(Exception):
     """A bundle that may not be activated; the revision in force stays. ``faults`` is never empty.
 
     ``transient``: an environment failure, not the bundle's; retrying may succeed.
@@ -48,9 +48,9 @@ class PolicyRefused(Exception):
         self.transient = transient
 
 
-def refusal(file: str, message: str, next_step: str) -> PolicyRefused:
+def refusal(file: str, message: str, next_step: str) -> BundleRefused:
     """One fault of a whole file; raise it."""
-    return PolicyRefused([BundleFault(file, 0, 0, message, next_step)])
+    return BundleRefused([BundleFault(file, 0, 0, message, next_step)])
 
 
 def unloadable(message: str) -> BundleFault:

@@ -31,7 +31,7 @@ class Sent(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """One call of one tool, with everything that the adapter may send."""
 
     tool: str  # the upstream's own name for the tool, case-sensitive
@@ -109,7 +109,7 @@ class Exchange(Protocol):
     stacks with their own client. Both connect through the address guard and only to the upstream's origin, use the
     upstream's TLS context, follow no redirect, ignore proxies and netrc, decode all answers and cap them together at
     ``max_response_bytes``, end at ``deadline`` (a client's time-outs are ignored), and add the Authorization header of
-    the calling identity to requests that have none (``describe`` has no ``Call``). They raise
+    the calling identity to requests that have none (``describe`` has no ``ToolCall``). They raise
     ``httpx2.TransportError``. A connection may have carried an earlier call to the same upstream.
     """
 
@@ -181,23 +181,23 @@ class Adapter(Protocol):
         """The definition that the upstream serves now, uncached; raises ``AdapterFault``."""
         ...
 
-    async def read(self, call: Call) -> Outcome:
+    async def read(self, call: ToolCall) -> Outcome:
         """A read without effect."""
         ...
 
-    async def invoke(self, call: Call) -> Outcome:
+    async def invoke(self, call: ToolCall) -> Outcome:
         """The side effect: at most one request carrying the call leaves the process."""
         ...
 
-    async def lookup(self, call: Call) -> Outcome:
+    async def lookup(self, call: ToolCall) -> Outcome:
         """Asks a read tool for traces of an earlier call's effect."""
         ...
 
-    async def poll(self, operation: str, call: Call) -> Outcome:
+    async def poll(self, operation: str, call: ToolCall) -> Outcome:
         """The state of accepted work: ACCEPTED while it continues, ANSWERED when it has ended."""
         ...
 
-    async def cancel(self, operation: str, call: Call) -> Outcome:
+    async def cancel(self, operation: str, call: ToolCall) -> Outcome:
         """Asks the upstream to stop accepted work; proves nothing about the effect."""
         ...
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kblockd.domain import canonical
-from kblockd.domain.answer import Fault, Unreadable, first_fault
+from kblockd.domain.answer import AnswerFault, Unreadable, first_fault
 from kblockd.domain.ledger import identifier
 from kblockd.upstream.adapter import Facts, Outcome, Sent
 from kblockd.upstream.scope import Scope
@@ -76,10 +76,10 @@ def storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Out
         output = scrubber.value(outcome.output)
         size = len(canonical.canonical(output))
     except canonical.NotCanonical:  # unreachable as long as first_fault is complete; refused if it ever happens
-        return _without_output(outcome, "RESULT_NOT_STORABLE", Unreadable(Fault.NOT_JSON))
+        return _without_output(outcome, "RESULT_NOT_STORABLE", Unreadable(AnswerFault.NOT_JSON))
     if size > max_output_bytes:
         sizes = f"{size} bytes of output exceed the limit of {max_output_bytes}"
-        return _without_output(outcome, "RESPONSE_TOO_LARGE", Unreadable(Fault.SIZE), sizes)
+        return _without_output(outcome, "RESPONSE_TOO_LARGE", Unreadable(AnswerFault.SIZE), sizes)
     return replace(outcome, output=output)
 
 
@@ -150,7 +150,7 @@ def _identifier(text: str, scrubber: Scrubber) -> str:
 
 def _unreadable(given: Unreadable, scrubber: Scrubber) -> Unreadable:
     """Raises ``TypeError``, ``ValueError`` or ``AttributeError`` for a malformed one."""
-    return Unreadable(Fault(given.fault), scrubber.text(given.place))
+    return Unreadable(AnswerFault(given.fault), scrubber.text(given.place))
 
 
 def _without_output(outcome: Outcome, code: str, unreadable: Unreadable, why: str = "") -> Outcome:

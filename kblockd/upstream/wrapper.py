@@ -18,7 +18,7 @@ from typing import Final
 from kblockd.admission import Slots
 from kblockd.admission.offload import offload, size_of
 from kblockd.domain import canonical
-from kblockd.upstream.adapter import Adapter, AdapterFault, Call, Outcome, Sent, ToolDescription
+from kblockd.upstream.adapter import Adapter, AdapterFault, Outcome, Sent, ToolCall, ToolDescription
 from kblockd.upstream.credentials import Credential, CredentialFault
 from kblockd.upstream.meter import Permit
 from kblockd.upstream.outcomes import bounded, classified, evidence, failed, sentence, storable
@@ -30,7 +30,7 @@ OnEnd = Callable[[bool], None]
 OnOutlive = Callable[[], OnEnd]
 """Called when an answer is given before the effect's task has ended. Its result is called once the task has ended, with
 whether it ended by itself; a cancelled task may have left a thread behind that still acts (UPS-08)."""
-Action = Callable[[Call], Awaitable[Outcome]]
+Action = Callable[[ToolCall], Awaitable[Outcome]]
 _NO_CREDENTIAL: Final = Credential("none")
 
 _log: Final = logging.getLogger(__name__)
@@ -114,25 +114,25 @@ class GuardedAdapter:
         size = size_of(answer.definition) if isinstance(answer, ToolDescription) else 0
         return await offload(size, _described, tool, answer, run.scrubber)
 
-    async def read(self, call: Call) -> Outcome:
+    async def read(self, call: ToolCall) -> Outcome:
         """Never raises. An answer that cannot be stored is LOST, with ``unreadable``."""
         return evidence(await self._call(call, self._adapter.read, None))
 
-    async def lookup(self, call: Call) -> Outcome:
+    async def lookup(self, call: ToolCall) -> Outcome:
         """As ``read``."""
         return evidence(await self._call(call, self._adapter.lookup, None))
 
-    async def poll(self, operation: str, call: Call) -> Outcome:
+    async def poll(self, operation: str, call: ToolCall) -> Outcome:
         """As ``read``: an end that cannot be read does not count as reached."""
         return evidence(await self._call(call, lambda given: self._adapter.poll(operation, given), None))
 
-    async def cancel(self, operation: str, call: Call, on_late: OnLate | None = None) -> Outcome:
+    async def cancel(self, operation: str, call: ToolCall, on_late: OnLate | None = None) -> Outcome:
         """Never raises."""
         return await self._call(call, lambda given: self._adapter.cancel(operation, given), on_late or _ignore)
 
     async def invoke(
         self,
-        call: Call,
+        call: ToolCall,
         on_late: OnLate | None = None,
         permit: Permit = always,
         on_outlive: OnOutlive = _ignore_end,
@@ -165,7 +165,7 @@ class GuardedAdapter:
 
     async def _call(
         self,
-        call: Call,
+        call: ToolCall,
         action: Action,
         on_late: OnLate | None,
         permit: Permit = always,
@@ -187,7 +187,7 @@ class GuardedAdapter:
             self._observe(outcome)
         return outcome
 
-    async def _run(self, call: Call, run: _Run, action: Action) -> Outcome:
+    async def _run(self, call: ToolCall, run: _Run, action: Action) -> Outcome:
         task = await self._start(run, lambda: action(call))
         if task is None and (code := run.unfit()):
             return NotBegun(Sent.NOT_SENT, code=code)

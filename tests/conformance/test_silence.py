@@ -11,7 +11,7 @@ from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding.entrypoints import DECISION
 from kblockd.policy.embedded.engine import check as check_embedded
 from kblockd.policy.embedded.pool import EmbeddedLimits
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from kblockd.policy.opa.check import check as check_opa
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.silence import silent_builtins
@@ -26,13 +26,13 @@ ALLOWED = f"result := {ALLOW} if not blocked"
 async def refusals(engine: str, folder: Path, *rules: str) -> list[tuple[int, str]]:
     """(line, builtin) of every fault that names a value of another type."""
     bundle = Bundle.of(deciding(*rules))
-    refused = PolicyRefused([])
+    refused = BundleRefused([])
     try:
         if engine == "opa":
             await check_opa(bundle, opa_binary(), folder, LIMITS)
         else:
             await check_embedded(bundle, EmbeddedLimits())
-    except PolicyRefused as raised:
+    except BundleRefused as raised:
         refused = raised
     assert all("is_string" in fault.next_step for fault in refused.faults), refused
     return [(fault.line, fault.message.split(" ")[0]) for fault in refused.faults]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from kblockd.authoring.explain import Observed
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding.explanation import Kind, Rule
-from kblockd.policy.faults import LoadFailed, PolicyRefused
+from kblockd.policy.faults import BundleRefused, LoadFailed
 from kblockd.policy.opa import replies
 from kblockd.policy.opa.check import compiled
 from kblockd.policy.opa.process import OpaLimits
@@ -43,7 +43,7 @@ class OpaObserver:
         """See ``Observer``."""
         async with opened(bundle, self.program, self.run_dir, self.limits, "explaining it") as shop:
             if faults := await compiled(shop):
-                raise PolicyRefused(faults, revision=bundle.revision)
+                raise BundleRefused(faults, revision=bundle.revision)
             (shop.folder / "input.json").write_bytes(document)
             query = "data." + entrypoint.replace("/", ".")
             code, output = await shop.opa("eval", *_FLAGS, CAPABILITIES, "--input=../input.json", "--bundle=.", query)

@@ -12,7 +12,7 @@ from typing import Any
 from kblockd.authoring.opa.fired_rules import covered, heads_of
 from kblockd.authoring.trials import Lines, Trial, Trials
 from kblockd.policy.bundles.bundle import Bundle
-from kblockd.policy.faults import LoadFailed, PolicyRefused
+from kblockd.policy.faults import BundleRefused, LoadFailed
 from kblockd.policy.opa.check import compiled, test_name, why_failed
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.workshop import Workshop, opened, shown
@@ -30,7 +30,7 @@ class OpaTester:
         """See ``Tester``."""
         async with opened(bundle, self.program, self.run_dir, self.limits, "testing it") as shop:
             if faults := await compiled(shop):
-                raise PolicyRefused(faults, revision=bundle.revision)
+                raise BundleRefused(faults, revision=bundle.revision)
             chosen = ("--run", only) if only else ()
             tests = [_test(row) for row in await _said(shop, *chosen) or [] if not row.get("skip")]
             report = await _report(shop, [test for test in tests if test.passed])

@@ -44,7 +44,7 @@ STORED = "stored"
 """In a validation's context: the contract comes from a ledger, perhaps of an older version."""
 
 
-class Action(Part):
+class ActionSection(Part):
     """R557 to R559: the operation and environment that select the contract, and its risk."""
 
     type: ActionType
@@ -74,7 +74,7 @@ class Tool(Part):
     arguments_schema: JsonObject
 
 
-class Target(Part):
+class TargetSection(Part):
     """R047: the type of what is changed, and the pointer into the arguments that names it."""
 
     type: Name
@@ -114,7 +114,7 @@ class Progress(Part):
     progress_may_extend_absolute_deadline: NotYet = False
 
 
-class Verification(Part):
+class VerificationTerms(Part):
     """R578 to R586 and R261 to R267. ``expected``, ``tolerated`` and ``prohibited`` are data for Rego."""
 
     required: bool
@@ -184,9 +184,9 @@ class ActionContract(Part):
     """
 
     version: Annotated[int, Field(ge=1)]
-    action: Action
+    action: ActionSection
     tool: Tool
-    target: Target
+    target: TargetSection
     intent: JsonObject | None = None
     summary: Text
     preconditions: JsonObject = Field(default_factory=dict)
@@ -199,7 +199,7 @@ class ActionContract(Part):
     preflight: Preflight
     execution: Execution
     progress: Progress = Progress()
-    verification: Verification
+    verification: VerificationTerms
     recovery: Recovery
     evidence: Evidence
     emergency: Emergency = Emergency()

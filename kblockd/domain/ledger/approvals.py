@@ -9,7 +9,7 @@ from msgspec import structs
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.moves import check, counted, derived, existing, moved, taken, touched
 from kblockd.domain.ledger.record import Body, Record
-from kblockd.domain.ledger.rows import ApprovalRow, Changes, Decided, Read
+from kblockd.domain.ledger.rows import ApprovalRow, ApproverDecision, Changes, Read
 from kblockd.domain.ledger.values import Requested
 from kblockd.domain.states import Event
 
@@ -61,7 +61,7 @@ class ApprovalDecided(Body, frozen=True):
         key = rows.approval(self.approval_id)
         approval = existing(read, key)
         check(approval.state == "pending", record, f"the approval is {approval.state}")
-        decisions = (*approval.decisions, derived(Decided, self, index=index))
+        decisions = (*approval.decisions, derived(ApproverDecision, self, index=index))
         owners = {decision.owner for decision in decisions if decision.verdict == "approve"}
         denied = self.verdict == "deny"
         complete = not denied and len(owners) >= approval.count

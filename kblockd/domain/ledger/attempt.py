@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.moves import check, derived, existing, moved, only, touched
 from kblockd.domain.ledger.record import Record, Timed
-from kblockd.domain.ledger.rows import Changes, Finding, LateAnswer, Read, Verification
+from kblockd.domain.ledger.rows import Changes, LateAnswer, LookUpFinding, Read, Verification
 from kblockd.domain.ledger.values import Number
 from kblockd.domain.states import Event, Phase, ResultClass
 
@@ -87,7 +87,7 @@ class OperationAccepted(Timed, frozen=True, kw_only=True):
         return only(record, row)
 
 
-class Reconciled(Timed, frozen=True, kw_only=True):
+class FindingReconciled(Timed, frozen=True, kw_only=True):
     """What a look-up found, or a late answer decided."""
 
     TYPE: ClassVar = "finding.reconciled"
@@ -100,7 +100,7 @@ class Reconciled(Timed, frozen=True, kw_only=True):
 
     def fold(self, read: Read, index: int, record: Record) -> Changes:
         """A late answer that decides is the answer, for verification and caller alike."""
-        changes: dict[str, Any] = {"finding": derived(Finding, self)}
+        changes: dict[str, Any] = {"finding": derived(LookUpFinding, self)}
         if self.by == "late_answer":
             late = existing(read, rows.execution(record.execution)).late
             check(late is not None, record, "no answer came late")
@@ -108,7 +108,7 @@ class Reconciled(Timed, frozen=True, kw_only=True):
         return only(record, moved(read, index, record, Event.RECONCILED, **changes))
 
 
-class Verified(Timed, frozen=True, kw_only=True):
+class FindingVerified(Timed, frozen=True, kw_only=True):
     """The verdict over an independent read."""
 
     TYPE: ClassVar = "finding.verified"

@@ -14,7 +14,7 @@ from kblockd.domain.ledger.values import Fence, Number
 from kblockd.domain.states import Event, ResultClass, State
 
 
-class Claimed(Timed, frozen=True, kw_only=True):
+class ExecutionClaimed(Timed, frozen=True, kw_only=True):
     """The one consumption, or (``again``, 9r) a new fence for it."""
 
     TYPE: ClassVar = "execution.claimed"
@@ -103,7 +103,7 @@ def _taken(read: Read, record: Record, execution: ExecutionRow) -> Changes:
 _FORGOTTEN: Final = {"finding": None, "verification": None, "recovery": "", "operation_id": "", "output_sha256": ""}
 
 
-class Sent(Timed, frozen=True, kw_only=True):
+class ExecutionSent(Timed, frozen=True, kw_only=True):
     """The send marker: from here on the outcome is unknown until shown.
 
     What was found out about the attempts before says nothing about this one: an absence least of all.

@@ -48,14 +48,14 @@ class _Closed(Timed, frozen=True, kw_only=True):
         return changes
 
 
-class Rejected(_Closed, frozen=True):
+class ExecutionRejected(_Closed, frozen=True):
     """By policy, by an approver, or because its approval was revoked."""
 
     TYPE: ClassVar = "execution.rejected"
     EVENT: ClassVar = Event.REJECTED
 
 
-class Expired(_Closed, frozen=True):
+class ExecutionExpired(_Closed, frozen=True):
     """It waited longer than it may."""
 
     TYPE: ClassVar = "execution.expired"
@@ -63,7 +63,7 @@ class Expired(_Closed, frozen=True):
     APPROVAL: ClassVar = "expired"
 
 
-class Cancelled(_Closed, frozen=True):
+class ExecutionCancelled(_Closed, frozen=True):
     """What was agreed to no longer holds."""
 
     TYPE: ClassVar = "execution.cancelled"

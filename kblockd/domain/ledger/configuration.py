@@ -21,10 +21,19 @@ from kblockd.domain.ledger.rows import (
     Read,
     UpstreamRow,
 )
-from kblockd.domain.ledger.values import Contract, Erased, Life, Number, Person, Policy, SigningKey, Upstream
+from kblockd.domain.ledger.values import (
+    ContractFacts,
+    Erased,
+    Life,
+    Number,
+    Person,
+    PolicyFacts,
+    SigningKey,
+    UpstreamFacts,
+)
 
 
-class PolicyActivated(Policy, Body, frozen=True):
+class PolicyActivated(PolicyFacts, Body, frozen=True):
     """A revision decides from here on; its bundle is a payload."""
 
     TYPE: ClassVar = "policy.activated"
@@ -44,7 +53,7 @@ class PolicyRefused(Body, frozen=True):
     faults: Number
 
 
-class ContractActivated(Contract, Body, frozen=True):
+class ContractActivated(ContractFacts, Body, frozen=True):
     """A contract as configured; its document is a payload."""
 
     TYPE: ClassVar = "contract.activated"
@@ -56,7 +65,7 @@ class ContractActivated(Contract, Body, frozen=True):
         return [(rows.contract(self.operation, self.environment), row)]
 
 
-class UpstreamActivated(Upstream, Body, frozen=True):
+class UpstreamActivated(UpstreamFacts, Body, frozen=True):
     """An upstream as configured."""
 
     TYPE: ClassVar = "upstream.activated"

@@ -10,11 +10,11 @@ from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.moves import derived, taken
 from kblockd.domain.ledger.record import Body, Record
 from kblockd.domain.ledger.rows import CallerKeyRow, Changes, ExecutionRow, LinkRow, Read, Row, RowKey
-from kblockd.domain.ledger.values import Agreed, Floor, Number, Timings
+from kblockd.domain.ledger.values import Agreed, FloorFacts, Number, Timings
 from kblockd.domain.states import Event, Phase, ResultClass, State, advance
 
 
-class Proposed(Agreed, Body, frozen=True, kw_only=True):
+class ExecutionProposed(Agreed, Body, frozen=True, kw_only=True):
     """An execution begins. What it was decided on stays in its row; the reasons and the kept input do not."""
 
     TYPE: ClassVar = "execution.proposed"
@@ -85,7 +85,7 @@ class CallRefused(Body, frozen=True):
     reasons: tuple[str, ...] | UnsetType = UNSET
     effect: str | UnsetType = UNSET
     observe_until: str | UnsetType = UNSET
-    floor: Floor | UnsetType | None = UNSET
+    floor: FloorFacts | UnsetType | None = UNSET
     roles: tuple[str, ...] | UnsetType = UNSET
     floor_roles: tuple[str, ...] | UnsetType = UNSET
 
@@ -111,6 +111,6 @@ class RefusalDetails(TypedDict, total=False):
     reasons: tuple[str, ...]
     effect: str
     observe_until: str
-    floor: Floor | None
+    floor: FloorFacts | None
     roles: tuple[str, ...]
     floor_roles: tuple[str, ...]

@@ -97,13 +97,13 @@ class Record(Value, frozen=True):
         version = f"{FORM}{self.body.VERSION}"
         raw = msgspec.Raw(body)
         members = (self.at, self.attempt, raw, self.execution, self.stage, self.tenant, self.body.TYPE, version)
-        data = _encode(Envelope(*members))
+        data = _encode(LeafEnvelope(*members))
         if len(data) > MAX_LEAF:
             raise ValueError(f"{self.type}: a record of {len(data)} bytes, at most {MAX_LEAF} are possible")
         return data
 
 
-class Envelope(Value, frozen=True):
+class LeafEnvelope(Value, frozen=True):
     """What is around every body, in the order of the canonical form."""
 
     at: str

@@ -16,16 +16,16 @@ import msgspec
 
 from kblockd.domain.ledger.values import (
     Agreed,
-    Contract,
+    ContractFacts,
     Erased,
     Fence,
     Life,
     Number,
     Person,
-    Policy,
+    PolicyFacts,
     Requested,
     SigningKey,
-    Upstream,
+    UpstreamFacts,
     Value,
 )
 from kblockd.domain.states import Phase, ResultClass, State
@@ -60,7 +60,7 @@ class Read(Protocol):
 Changes = list[tuple[Key, Row | None]]
 
 
-class Finding(Value, frozen=True):
+class LookUpFinding(Value, frozen=True):
     """What a look-up found; of one attempt."""
 
     finding: str
@@ -127,7 +127,7 @@ class ExecutionRow(Agreed, Row, frozen=True, kw_only=True):
     boot: str = ""
     output_sha256: str = ""
     operation_id: str = ""
-    finding: Finding | None = None
+    finding: LookUpFinding | None = None
     verification: Verification | None = None
     recovery: str = ""
     resolution: Resolution | None = None
@@ -140,7 +140,7 @@ class ExecutionRow(Agreed, Row, frozen=True, kw_only=True):
     disposition: LaterWord | None = None
 
 
-class Decided(Value, frozen=True):
+class ApproverDecision(Value, frozen=True):
     """One approver's decision."""
 
     approver: str
@@ -157,7 +157,7 @@ class ApprovalRow(Requested, Row, frozen=True, kw_only=True):
     execution: str
     tenant: str
     state: str
-    decisions: tuple[Decided, ...]
+    decisions: tuple[ApproverDecision, ...]
     records: Indexes
 
 
@@ -192,21 +192,21 @@ class CounterRow(Row, frozen=True):
     count: Number
 
 
-class PolicyRow(Policy, Row, frozen=True):
+class PolicyRow(PolicyFacts, Row, frozen=True):
     """The policy revision in force."""
 
     at: str
     records: Indexes
 
 
-class ContractRow(Contract, Row, frozen=True):
+class ContractRow(ContractFacts, Row, frozen=True):
     """The action contract in force."""
 
     at: str
     records: Indexes
 
 
-class UpstreamRow(Upstream, Row, frozen=True):
+class UpstreamRow(UpstreamFacts, Row, frozen=True):
     """The upstream's configuration in force, pins included."""
 
     at: str

@@ -25,7 +25,7 @@ from kblockd.domain.ledger.rows import Changes, LaterWord, Read, ReceiptRow, Res
 from kblockd.domain.states import Event, ResultClass, State
 
 
-class Held(Timed, frozen=True, kw_only=True):
+class ExecutionHeld(Timed, frozen=True, kw_only=True):
     """Waits for an operator; containment keeps the target's lock. An empty class leaves the one that it has."""
 
     TYPE: ClassVar = "execution.held"
@@ -45,7 +45,7 @@ class Held(Timed, frozen=True, kw_only=True):
         return written if self.keep_lock else written + given_up(read, target_key(execution), record.execution)
 
 
-class Resolved(Timed, frozen=True, kw_only=True):
+class ExecutionResolved(Timed, frozen=True, kw_only=True):
     """An operator's finding on a held execution, in the commit of its seal."""
 
     TYPE: ClassVar = "execution.resolved"
@@ -64,7 +64,7 @@ class Resolved(Timed, frozen=True, kw_only=True):
 _EVENTS: Final = {State.SUCCEEDED: Event.SUCCEEDED, State.FAILED: Event.FAILED}
 
 
-class Sealed(Timed, frozen=True, kw_only=True):
+class ResultSealed(Timed, frozen=True, kw_only=True):
     """The final transition; the RESULT's DSSE envelope is the record's aux."""
 
     TYPE: ClassVar = "result.sealed"
@@ -109,7 +109,7 @@ class Sealed(Timed, frozen=True, kw_only=True):
         return changes
 
 
-class Receipt(Body, frozen=True):
+class ReceiptIssued(Body, frozen=True):
     """The in-toto Statement that closes an execution. Its leaf is its DSSE payload, so there are no fields here."""
 
     TYPE: ClassVar = RECEIPT
@@ -120,7 +120,7 @@ class Receipt(Body, frozen=True):
         return [(rows.receipt(record.execution), ReceiptRow(record.execution, (index,), index))]
 
 
-class Disposition(Timed, frozen=True, kw_only=True):
+class DispositionAdded(Timed, frozen=True, kw_only=True):
     """What an execution that was sealed as unknown turned out to be; its DSSE envelope is the record's aux."""
 
     TYPE: ClassVar = "disposition"

@@ -11,13 +11,13 @@ from kblockd.domain.errors import FailedPrecondition, Reason
 from kblockd.domain.ledger.approvals import ApprovalDecided, ApprovalRequested, ApprovalRevoked
 from kblockd.domain.ledger.attempt import (
     AttemptOutcome,
+    FindingReconciled,
+    FindingVerified,
     OperationAccepted,
-    Reconciled,
     RecoveryPlanned,
-    Verified,
 )
-from kblockd.domain.ledger.claim import Claimed, LeaseLost, Sent
-from kblockd.domain.ledger.closing import Cancelled, Expired, Rejected
+from kblockd.domain.ledger.claim import ExecutionClaimed, ExecutionSent, LeaseLost
+from kblockd.domain.ledger.closing import ExecutionCancelled, ExecutionExpired, ExecutionRejected
 from kblockd.domain.ledger.configuration import (
     AuthzDecided,
     ContractActivated,
@@ -33,31 +33,37 @@ from kblockd.domain.ledger.configuration import (
     StoreRestored,
     UpstreamActivated,
 )
-from kblockd.domain.ledger.proposal import CallRefused, Proposed
-from kblockd.domain.ledger.record import FORM, RECEIPT_PREDICATE, Body, Envelope, Record
-from kblockd.domain.ledger.sealing import Disposition, Held, Receipt, Resolved, Sealed
+from kblockd.domain.ledger.proposal import CallRefused, ExecutionProposed
+from kblockd.domain.ledger.record import FORM, RECEIPT_PREDICATE, Body, LeafEnvelope, Record
+from kblockd.domain.ledger.sealing import (
+    DispositionAdded,
+    ExecutionHeld,
+    ExecutionResolved,
+    ReceiptIssued,
+    ResultSealed,
+)
 
 BODIES: Final[tuple[type[Body], ...]] = (
-    Proposed,
+    ExecutionProposed,
     ApprovalRequested,
     ApprovalDecided,
     ApprovalRevoked,
     CallRefused,
-    Rejected,
-    Expired,
-    Cancelled,
-    Claimed,
-    Sent,
+    ExecutionRejected,
+    ExecutionExpired,
+    ExecutionCancelled,
+    ExecutionClaimed,
+    ExecutionSent,
     AttemptOutcome,
     OperationAccepted,
-    Reconciled,
-    Verified,
+    FindingReconciled,
+    FindingVerified,
     RecoveryPlanned,
-    Held,
-    Resolved,
-    Sealed,
-    Disposition,
-    Receipt,
+    ExecutionHeld,
+    ExecutionResolved,
+    ResultSealed,
+    DispositionAdded,
+    ReceiptIssued,
     PolicyActivated,
     ContractActivated,
     UpstreamActivated,
@@ -100,16 +106,16 @@ class _Statement(msgspec.Struct):
     predicate: _Predicate
 
 
-_ENVELOPE: Final = msgspec.json.Decoder(Envelope)
+_ENVELOPE: Final = msgspec.json.Decoder(LeafEnvelope)
 _STATEMENT: Final = msgspec.json.Decoder(_Statement)
 _DECODERS: Final[Mapping[tuple[str, str], msgspec.json.Decoder[Body]]] = {
     (f"{FORM}{body.VERSION}", body.TYPE): msgspec.json.Decoder(body)
     for body in (*BODIES, *OLDER)
-    if body is not Receipt
+    if body is not ReceiptIssued
 }
 
 
-def envelope(leaf: bytes) -> Envelope:
+def envelope(leaf: bytes) -> LeafEnvelope:
     """What is around the body, for who lists records and looks no further: of later releases as well.
 
     Raises ValueError as ``read`` does.
@@ -118,7 +124,9 @@ def envelope(leaf: bytes) -> Envelope:
         return _ENVELOPE.decode(leaf)
     except msgspec.ValidationError:
         found = _receipt(leaf)
-    return Envelope(found.at, 0, msgspec.Raw(b"{}"), found.execution, found.stage, "", found.type, RECEIPT_PREDICATE)
+    return LeafEnvelope(
+        found.at, 0, msgspec.Raw(b"{}"), found.execution, found.stage, "", found.type, RECEIPT_PREDICATE
+    )
 
 
 def read(leaf: bytes) -> Record:
@@ -146,4 +154,4 @@ def _receipt(leaf: bytes) -> Record:
     if statement.predicate_type != RECEIPT_PREDICATE:
         raise ValueError("neither a record nor a receipt")
     predicate = statement.predicate
-    return Record(Receipt(), predicate.issued_at, execution=predicate.execution_id, stage=16)
+    return Record(ReceiptIssued(), predicate.issued_at, execution=predicate.execution_id, stage=16)

@@ -40,7 +40,7 @@ class Target(Value, frozen=True):
         return {"type": self.type, "id": self.id}
 
 
-class Floor(Value, frozen=True):
+class FloorFacts(Value, frozen=True):
     """The approval floor that stood under a decision, and what policy itself had said."""
 
     count: Number
@@ -96,7 +96,7 @@ class Agreed(Value, frozen=True):
     decision_id: str
     input_sha256: str
     policy_us: Number
-    floor: Floor | None = None  # version 0.1.0 had none
+    floor: FloorFacts | None = None  # version 0.1.0 had none
 
 
 class Requested(Value, frozen=True):
@@ -118,7 +118,7 @@ class Requested(Value, frozen=True):
     target_version: str = ""
 
 
-class Policy(Value, frozen=True):
+class PolicyFacts(Value, frozen=True):
     """A policy revision that came into force."""
 
     revision: str
@@ -130,7 +130,7 @@ class Policy(Value, frozen=True):
     signature_scope: str
 
 
-class Contract(Value, frozen=True):
+class ContractFacts(Value, frozen=True):
     """An action contract in force; its document is a payload."""
 
     operation: str
@@ -139,7 +139,7 @@ class Contract(Value, frozen=True):
     contract_sha256: str
 
 
-class Upstream(Value, frozen=True):
+class UpstreamFacts(Value, frozen=True):
     """An upstream's configuration, by digest."""
 
     name: str

@@ -11,7 +11,7 @@ from kblockd.domain.clock import Clock
 from kblockd.policy.activation.loading import LoadingEngine
 from kblockd.policy.activation.polling import OnRefused, Refusals, poll
 from kblockd.policy.bundles.bundle import Bundle
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 
 MAX_TRIES: Final = 5
 """Rests double up to 32 intervals."""
@@ -66,7 +66,7 @@ class BundleWatch:
             if settled and self._due(mark):
                 await self._reload(found)
 
-    async def _reload(self, found: Bundle | PolicyRefused) -> bool:
+    async def _reload(self, found: Bundle | BundleRefused) -> bool:
         """Activates what was read, not what is there by now: that was not seen twice and has another mark."""
         mark = _mark(found)
         try:
@@ -74,14 +74,14 @@ class BundleWatch:
             if not self._engine.is_in_force(bundle):
                 await self._engine.activate(bundle, before_swap=self._on_activated)
                 await self._on_in_force(bundle)
-        except PolicyRefused as refused:
+        except BundleRefused as refused:
             await self._refused(refused, mark)
             return False
         self._refusals.forget()
         self._seen, self._transient = mark, False
         return True
 
-    async def _refused(self, refused: PolicyRefused, mark: str) -> None:
+    async def _refused(self, refused: BundleRefused, mark: str) -> None:
         await self._refusals.tell(refused)
         self._tries = min(self._tries + 1, MAX_TRIES) if self._transient and mark == self._seen else 0
         self._seen, self._transient, self._rest = mark, refused.transient, 1 << self._tries
@@ -94,6 +94,6 @@ class BundleWatch:
         return self._transient and self._rest <= 0
 
 
-def _mark(found: Bundle | PolicyRefused) -> str:
+def _mark(found: Bundle | BundleRefused) -> str:
     """Identifies the content and its signer, or the reason for there being none."""
-    return str(found) if isinstance(found, PolicyRefused) else f"{found.revision} {found.origin}"
+    return str(found) if isinstance(found, BundleRefused) else f"{found.revision} {found.origin}"

@@ -16,7 +16,7 @@ from kblockd.domain.errors import Reason
 from kblockd.policy.bundles.bundle import Bundle, Reader, read
 from kblockd.policy.deciding import Decision, PolicyFailure, PolicyStatus
 from kblockd.policy.deciding.evaluator import CLOSED, Ask, Evaluator, nothing_in_force
-from kblockd.policy.faults import LoadFailed, PolicyRefused, unloadable
+from kblockd.policy.faults import BundleRefused, LoadFailed, unloadable
 
 BeforeSwap = Callable[[Bundle], Awaitable[None]]
 Check = Callable[[Bundle], Awaitable[Bundle]]
@@ -70,7 +70,7 @@ class LoadingEngine:
         return PolicyStatus(self._evaluator.engine, revision, self._serving is not None, self._last_error)
 
     async def read(self, path: Path) -> Bundle:
-        """A folder or an archive, verified and not checked; raises ``PolicyRefused``."""
+        """A folder or an archive, verified and not checked; raises ``BundleRefused``."""
         return await asyncio.to_thread(self._reader, path)
 
     @property
@@ -79,23 +79,23 @@ class LoadingEngine:
         return self._serving.bundle if self._serving else None
 
     async def prepare(self, path: Path) -> Bundle:
-        """Reads, verifies and checks it in throw-away processes; activates nothing. Raises ``PolicyRefused``."""
+        """Reads, verifies and checks it in throw-away processes; activates nothing. Raises ``BundleRefused``."""
         return await self.passed(await self.found(path))
 
-    async def found(self, path: Path) -> Bundle | PolicyRefused:
+    async def found(self, path: Path) -> Bundle | BundleRefused:
         """The bundle at ``path``, read once and unchecked, or why it cannot be read."""
         try:
             return await self.read(path)
-        except PolicyRefused as refused:
+        except BundleRefused as refused:
             return refused
 
-    async def passed(self, found: Bundle | PolicyRefused) -> Bundle:
-        """``prepare`` for an already read bundle; raises ``PolicyRefused``."""
+    async def passed(self, found: Bundle | BundleRefused) -> Bundle:
+        """``prepare`` for an already read bundle; raises ``BundleRefused``."""
         try:
-            if isinstance(found, PolicyRefused):
+            if isinstance(found, BundleRefused):
                 raise found
             bundle = await self._checked(found)
-        except PolicyRefused as refused:
+        except BundleRefused as refused:
             self._last_error = str(refused)
             raise
         if self.is_in_force(bundle):
@@ -117,7 +117,7 @@ class LoadingEngine:
     async def activate(self, bundle: Bundle, *, before_swap: BeforeSwap | None = None) -> None:
         """Loads the bundle, awaits ``before_swap`` (the place to order the record of the activation), swaps.
 
-        Whatever fails before the swap leaves the old revision in force and is raised: ``PolicyRefused`` for a bundle
+        Whatever fails before the swap leaves the old revision in force and is raised: ``BundleRefused`` for a bundle
         that does not load, ``PolicyFailure`` (POLICY_DOWN) after ``close``, and what ``before_swap`` raises.
         Questions that were asked before the swap are answered by the old revision, and say so.
         """
@@ -126,7 +126,7 @@ class LoadingEngine:
             try:
                 await fresh.start()
             except (LoadFailed, OSError) as failure:
-                refused = PolicyRefused([unloadable(str(failure))], revision=bundle.revision, transient=True)
+                refused = BundleRefused([unloadable(str(failure))], revision=bundle.revision, transient=True)
                 self._last_error = str(refused)
                 raise refused from failure
             try:

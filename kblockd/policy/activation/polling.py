@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from kblockd.domain.clock import Clock
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 
-OnRefused = Callable[[PolicyRefused], Awaitable[None]]
+OnRefused = Callable[[BundleRefused], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Refusals:
         self._on_refused = on_refused
         self._told = ""
 
-    async def tell(self, refused: PolicyRefused) -> None:
+    async def tell(self, refused: BundleRefused) -> None:
         """A refusal counts as reported once ``on_refused`` returns; if it raises, the next poll reports it again."""
         mark = refused.revision or str(refused)
         if mark != self._told:

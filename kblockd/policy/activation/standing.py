@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from kblockd.domain.clock import Clock, rfc3339
 from kblockd.policy.deciding import PolicyEngine
-from kblockd.policy.faults import BundleFault, PolicyRefused
+from kblockd.policy.faults import BundleFault, BundleRefused
 from kblockd.store.lock import holder_token
 
 NAME: Final = "policy.json"
@@ -137,7 +137,7 @@ class StandingFile:
         attempt = Attempt(seen.by, self._now(), "activated", revision)
         await self._write(revision=revision, since=since, by=by, signer=signer, attempt=attempt)
 
-    async def refused(self, refused: PolicyRefused) -> None:
+    async def refused(self, refused: BundleRefused) -> None:
         """To be awaited when the refusal is on record. An engine that left its revision has nothing in force."""
         faults = refused.faults[:MAX_FAULTS]
         attempt = Attempt(_told().by, self._now(), "refused", refused.revision, str(faults[0]), faults)

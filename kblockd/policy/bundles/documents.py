@@ -17,7 +17,7 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 
 from kblockd.domain.canonical import MAX_DEPTH, NotCanonical, canonical, count, parse
 from kblockd.policy.bundles.files import MANIFEST, MAX_BYTES, SIGNATURES, is_data
-from kblockd.policy.faults import PolicyRefused, refusal
+from kblockd.policy.faults import BundleRefused, refusal
 
 MAX_VALUES: Final = 1 << 18
 """Of all documents of a bundle together."""
@@ -53,7 +53,7 @@ class Documents:
 
 
 Parse = Callable[[Mapping[str, bytes]], Documents]
-"""``parsed``, in this process or another; takes all files of a bundle, raises ``PolicyRefused``."""
+"""``parsed``, in this process or another; takes all files of a bundle, raises ``BundleRefused``."""
 
 
 def is_document(name: str) -> bool:
@@ -68,7 +68,7 @@ def is_signed(files: Mapping[str, bytes]) -> bool:
 
 def parsed(files: Mapping[str, bytes], *, signed: bool | None = None) -> Documents:
     """Of the files of a bundle, in this process: linear and bounded, but a parser of YAML is slow. Raises
-    ``PolicyRefused`` naming the file. ``signed``: whether to compute digests, if not known from the files."""
+    ``BundleRefused`` naming the file. ``signed``: whether to compute digests, if not known from the files."""
     values: dict[str, Any] = {}
     left = MAX_VALUES
     for name in sorted(filter(is_document, files)):
@@ -96,12 +96,12 @@ def answered(body: bytes) -> dict[str, Any]:
     files = {name: text.encode() for name, text in row["documents"].items()}
     try:
         return parsed(files, signed=row["signed"]).to_json()
-    except PolicyRefused as refused:
+    except BundleRefused as refused:
         return {"faults": [fault.to_json() for fault in refused.faults]}
 
 
 def read(name: str, content: bytes, *, top: type = dict) -> Any:
-    """The strict value of a JSON or YAML file; raises ``PolicyRefused``. ``top``: the type that it must have."""
+    """The strict value of a JSON or YAML file; raises ``BundleRefused``. ``top``: the type that it must have."""
     text = content
     try:
         if not name.endswith(("json", MANIFEST)):
@@ -122,7 +122,7 @@ def _reason(error: Exception) -> str:
 
 def digest(name: str, content: bytes) -> str:
     """SHA-256 as a signature of OPA holds it: of a document over its values, keys in order, without blanks; of any
-    other file over its bytes. Raises ``PolicyRefused`` for a document that cannot be read."""
+    other file over its bytes. Raises ``BundleRefused`` for a document that cannot be read."""
     if name.rpartition("/")[2] == MANIFEST or is_data(name):
         content = _canonical(content, read(name, content, top=object))
     return _sha256(content)

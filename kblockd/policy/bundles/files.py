@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kblockd.paths import Opened, Unsafe, Writers, open_path
-from kblockd.policy.faults import PolicyRefused, refusal
+from kblockd.policy.faults import BundleRefused, refusal
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 4 << 20
@@ -48,7 +48,7 @@ def from_folder(folder: Path, writers: Writers | None = None) -> dict[str, bytes
     inside the folder, as a ConfigMap's do, and are refused when they lead out of it (LOC-01). ``writers``: who alone
     may write the folder, what is in it and what is above it; None for a folder that comes into force nowhere.
 
-    Raises ``PolicyRefused`` naming the file: unreadable, no regular file, too much, or somebody else may write it.
+    Raises ``BundleRefused`` naming the file: unreadable, no regular file, too much, or somebody else may write it.
     """
     with _refusing():
         return _collected(folder, writers)
@@ -57,7 +57,7 @@ def from_folder(folder: Path, writers: Writers | None = None) -> dict[str, bytes
 def regular(path: Path, name: str, writers: Writers | None = None) -> bytes:
     """The content of a plain file of at most ``MAX_BYTES``; a pipe is refused, not waited for. Blocks.
 
-    Raises ``PolicyRefused``, also when somebody else may write it.
+    Raises ``BundleRefused``, also when somebody else may write it.
     """
     with _refusing():
         return _regular(path, name, writers)
@@ -66,7 +66,7 @@ def regular(path: Path, name: str, writers: Writers | None = None) -> bytes:
 def check_writers(path: Path, writers: Writers) -> None:
     """Raises ``Unsafe`` when somebody else may write the folder or the archive. What else is wrong with it, or that it
     is missing, is for ``kblockd.policy.bundles.bundle.read`` to say. Blocks."""
-    with suppress(PolicyRefused):
+    with suppress(BundleRefused):
         if path.is_dir():
             _collected(path, writers)
         else:
@@ -114,7 +114,7 @@ class _Folder:
     seen: int = 0
 
     def read(self) -> dict[str, bytes]:
-        """Raises ``PolicyRefused`` or ``Unsafe``."""
+        """Raises ``BundleRefused`` or ``Unsafe``."""
         self._folder(self.top, "", ())
         return self.found
 
@@ -177,7 +177,7 @@ class _Folder:
 
 
 def _content(file: Opened, name: str, writers: Writers | None) -> bytes:
-    """Raises ``PolicyRefused`` or ``Unsafe``."""
+    """Raises ``BundleRefused`` or ``Unsafe``."""
     if not file.is_file:
         raise refusal(name, "not a regular file", "remove it")
     if writers is not None:
@@ -195,7 +195,7 @@ def _shown(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def _unreadable(name: str, error: OSError, step: str = "correct its path, type or mode") -> PolicyRefused:
+def _unreadable(name: str, error: OSError, step: str = "correct its path, type or mode") -> BundleRefused:
     if error.errno == errno.EXDEV:
         return refusal(name, "a link that leads out of the folder", "put the file itself there")
     return refusal(name, f"cannot be read ({error.strerror})", step)

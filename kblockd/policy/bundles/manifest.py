@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kblockd.policy.bundles.files import MANIFEST
-from kblockd.policy.faults import BundleFault, PolicyRefused, refusal
+from kblockd.policy.faults import BundleFault, BundleRefused, refusal
 
 Segments = tuple[str, ...]
 
@@ -45,7 +45,7 @@ class Manifest:
 
     @classmethod
     def read(cls, document: Mapping[str, Any] | None) -> Manifest:
-        """``document`` is None for a bundle without a manifest; raises ``PolicyRefused``."""
+        """``document`` is None for a bundle without a manifest; raises ``BundleRefused``."""
         if document is None:
             return cls()
         try:
@@ -53,7 +53,7 @@ class Manifest:
         except ValidationError as error:
             rows = ((".".join(map(str, row["loc"])), row["msg"]) for row in error.errors())
             faults = [BundleFault(MANIFEST, 0, 0, f"{key}: {why}", "take it out, or correct it") for key, why in rows]
-            raise PolicyRefused(faults) from None
+            raise BundleRefused(faults) from None
         if {file.rego_version, *file.file_rego_versions.values()} != {1}:
             raise refusal(MANIFEST, "asks for another Rego than version 1", "write the policies for version 1")
         roots = tuple(tuple(part for part in root.strip("/").split("/") if part) for root in file.roots)
@@ -63,12 +63,12 @@ class Manifest:
         return cls(file.revision, roots)
 
     def permit(self, modules: Mapping[str, str], data: Mapping[str, Any]) -> None:
-        """Raises ``PolicyRefused`` with every package and document outside the roots, as OPA would refuse it."""
+        """Raises ``BundleRefused`` with every package and document outside the roots, as OPA would refuse it."""
         if self.roots == _EVERYTHING:
             return
         faults = [*self._packages(modules), *self._documents(data, ())]
         if faults:
-            raise PolicyRefused(faults)
+            raise BundleRefused(faults)
 
     def _packages(self, modules: Mapping[str, str]) -> Iterator[BundleFault]:
         for name, text in modules.items():

@@ -18,7 +18,7 @@ from kblockd.policy.bundles import documents
 from kblockd.policy.bundles.documents import Documents
 from kblockd.policy.bundles.files import SIGNATURES
 from kblockd.policy.bundles.jws import BadToken, Token, VerificationKey
-from kblockd.policy.faults import BundleFault, PolicyRefused, refusal
+from kblockd.policy.faults import BundleFault, BundleRefused, refusal
 
 DIGEST: Final = "SHA-256"
 _BUILD_AGAIN: Final = "build and sign the bundle again, with `opa build --signing-key`"
@@ -68,7 +68,7 @@ def verify(
     """Of the files of a bundle, ``.signatures.json`` among them; None for an unsigned one that is allowed. ``found``
     are their documents, where they were read before.
 
-    A present signature must verify even where none is required. Raises ``PolicyRefused``.
+    A present signature must verify even where none is required. Raises ``BundleRefused``.
     """
     if SIGNATURES not in files:
         if trust.unsigned is Unsigned.ANYTHING or (trust.unsigned is Unsigned.FOLDER and folder):
@@ -168,7 +168,7 @@ def _check_files(present: Mapping[str, str], listed: Mapping[str, str], key: Ver
         ),
     ]
     if faults:
-        raise PolicyRefused(faults)
+        raise BundleRefused(faults)
 
 
 def _sha256(content: bytes) -> str:

@@ -74,11 +74,11 @@ class Ruling:
         other = f", each with one of the roles {', '.join(stands.floor_roles)}" if stands.floor_roles else ""
         return f"policy said {asked}; approval_floor.{self.tier} raised it to {_owners(stands.count)}{other}"
 
-    def on_record(self) -> values.Floor | None:
+    def on_record(self) -> values.FloorFacts | None:
         """What the record of the decision holds of the floor in force, and of what policy said; None without one."""
         if self.floor is None or self.floor.count == 0:
             return None
-        return values.Floor(
+        return values.FloorFacts(
             count=self.floor.count,
             roles=tuple(self.floor.roles),
             raised=self.is_raised,
@@ -93,7 +93,7 @@ def ruled(effect: Effect, tier: str, floors: Floors, *, past_return: bool) -> Ru
     return Ruling(said, raised(said, floor), tier, floor)
 
 
-def of_record(found: values.Floor | None) -> Floor | None:
+def of_record(found: values.FloorFacts | None) -> Floor | None:
     """The floor that ``Ruling.on_record`` kept."""
     return None if found is None else Floor(found.count, found.roles)
 

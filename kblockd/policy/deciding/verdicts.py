@@ -11,15 +11,15 @@ from typing import Any, Final
 
 from kblockd.domain.ledger import identifier
 from kblockd.domain.ledger.approvals import ApprovalRequested
-from kblockd.domain.ledger.attempt import RecoveryPlanned, Verified
-from kblockd.domain.ledger.claim import Claimed
+from kblockd.domain.ledger.attempt import FindingVerified, RecoveryPlanned
+from kblockd.domain.ledger.claim import ExecutionClaimed
 from kblockd.domain.ledger.configuration import AuthzDecided
-from kblockd.domain.ledger.proposal import CallRefused, Proposed
+from kblockd.domain.ledger.proposal import CallRefused, ExecutionProposed
 from kblockd.policy.deciding import entrypoints
 from kblockd.policy.deciding.engine import PolicyFailure
 from kblockd.policy.deciding.floor import Floor, raised
 
-Asked = AuthzDecided | Proposed | CallRefused | Claimed | Verified | RecoveryPlanned
+Asked = AuthzDecided | ExecutionProposed | CallRefused | ExecutionClaimed | FindingVerified | RecoveryPlanned
 """The bodies that hold a decision of policy."""
 _SHOWN: Final = 16
 """Of the 64 digits of a digest: enough to tell two apart, and to read."""
@@ -70,20 +70,20 @@ def on_record(entrypoint: str, body: Asked, approval: ApprovalRequested | CallRe
     match body:
         case AuthzDecided():
             consequence = _authz(body.allow, body.view_sha256)
-        case Claimed():
+        case ExecutionClaimed():
             consequence = _preconditions("")
-        case Verified():
+        case FindingVerified():
             consequence = {"verdict": body.verdict}
         case RecoveryPlanned():
             consequence = {"recovery": body.refused or body.recovery}  # what policy chose, not what code made of it
         case CallRefused() if entrypoint == entrypoints.PRECONDITIONS:
             consequence = _preconditions(body.reason)
-        case Proposed() | CallRefused():
+        case ExecutionProposed() | CallRefused():
             consequence = _decided(body, approval)
     return Verdict(consequence, body.reasons or ())
 
 
-def _decided(body: Proposed | CallRefused, approval: ApprovalRequested | CallRefused | None) -> dict[str, Any]:
+def _decided(body: ExecutionProposed | CallRefused, approval: ApprovalRequested | CallRefused | None) -> dict[str, Any]:
     count, roles, floor_roles = (approval.count, approval.roles, approval.floor_roles) if approval else (0, (), ())
     return _effect(body.effect or "", count or 0, roles or (), body.observe_until or "", floor_roles or ())
 

@@ -16,7 +16,7 @@ from kblockd.policy.bundles import documents
 from kblockd.policy.bundles.documents import Documents
 from kblockd.policy.embedded import frames
 from kblockd.policy.embedded.child import start
-from kblockd.policy.faults import BundleFault, PolicyRefused, refusal
+from kblockd.policy.faults import BundleFault, BundleRefused, refusal
 
 INLINE_BYTES: Final = 4 << 10
 """Of all documents together; up to this size they are parsed inline, as a process would cost more."""
@@ -38,11 +38,11 @@ class KillableReader:
     memory_mib: int
     seconds: float = 10.0
     _mark: str = field(default="", init=False)
-    _found: Documents | PolicyRefused | None = field(default=None, init=False)
+    _found: Documents | BundleRefused | None = field(default=None, init=False)
     _looks: int = field(default=0, init=False)
 
     def __call__(self, files: Mapping[str, bytes]) -> Documents:
-        """Raises ``PolicyRefused``. Blocks for ``seconds`` at most."""
+        """Raises ``BundleRefused``. Blocks for ``seconds`` at most."""
         texts = {name: _text(name, content) for name, content in sorted(files.items()) if documents.is_document(name)}
         if sum(map(len, texts.values())) <= INLINE_BYTES:
             return documents.parsed(files)
@@ -52,12 +52,12 @@ class KillableReader:
         if mark != self._mark or self._found is None or self._looks == 0:
             self._mark, self._found, self._looks = mark, None, 0
             self._found = self._read(body)
-        if isinstance(self._found, PolicyRefused):
-            raise PolicyRefused(self._found.faults)
+        if isinstance(self._found, BundleRefused):
+            raise BundleRefused(self._found.faults)
         return self._found
 
-    def _read(self, body: bytes) -> Documents | PolicyRefused:
-        """A result that may be cached; raises ``PolicyRefused`` for a transient failure."""
+    def _read(self, body: bytes) -> Documents | BundleRefused:
+        """A result that may be cached; raises ``BundleRefused`` for a transient failure."""
         self._looks = REFUSED_LOOKS
         try:
             reply = _reply(body, self.memory_mib, self.seconds)
@@ -65,12 +65,12 @@ class KillableReader:
             return refusal("data", f"reading the documents took longer than {self.seconds:g} s", _STEP)
         except OSError as error:
             fault = BundleFault("data", 0, 0, f"no process for reading the documents ({error.strerror})", "try again")
-            raise PolicyRefused([fault], transient=True) from None
+            raise BundleRefused([fault], transient=True) from None
         if reply is None or "error" in reply:
             return refusal("data", f"reading the documents ended the process of {self.memory_mib} MiB", _STEP)
         self._looks = 0
         if "faults" in reply:
-            return PolicyRefused([BundleFault.from_json(row) for row in reply["faults"]])
+            return BundleRefused([BundleFault.from_json(row) for row in reply["faults"]])
         return Documents(**reply)
 
 

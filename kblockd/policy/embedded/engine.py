@@ -12,7 +12,7 @@ from kblockd.policy.bundles.bundle import Bundle, Reader, read
 from kblockd.policy.deciding.evaluator import Evaluator
 from kblockd.policy.embedded import throwaway
 from kblockd.policy.embedded.pool import EmbeddedLimits, Pool
-from kblockd.policy.faults import BundleFault, PolicyRefused
+from kblockd.policy.faults import BundleFault, BundleRefused
 
 ENGINE: Final = "embedded"
 UNTESTED: Final = BundleFault(
@@ -39,7 +39,7 @@ class EmbeddedEngine(LoadingEngine):
 
 
 async def check(bundle: Bundle, limits: EmbeddedLimits, *, server: bool = False, require_tests: bool = False) -> Bundle:
-    """Lint, compile, probes and the bundle's own tests in a throw-away child; raises ``PolicyRefused``.
+    """Lint, compile, probes and the bundle's own tests in a throw-away child; raises ``BundleRefused``.
 
     The bundle comes back with the number of tests that passed. Anything that kills the child or takes longer than
     ``load_seconds`` refuses the bundle: a parser bomb, a runaway test, a bundle that wants too much memory.
@@ -49,5 +49,5 @@ async def check(bundle: Bundle, limits: EmbeddedLimits, *, server: bool = False,
     header = {"op": "check", "server": server}
     tests = await throwaway.ask(header, bundle, limits, "checking it", lambda reply: int(reply["tests"]))
     if require_tests and not tests:
-        raise PolicyRefused([UNTESTED], revision=bundle.revision)
+        raise BundleRefused([UNTESTED], revision=bundle.revision)
     return replace(bundle, tests=tests)

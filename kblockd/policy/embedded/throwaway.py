@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.embedded.child import Child, ChildFailed
 from kblockd.policy.embedded.pool import EmbeddedLimits
-from kblockd.policy.faults import BundleFault, PolicyRefused, unloadable
+from kblockd.policy.faults import BundleFault, BundleRefused, unloadable
 
 T = TypeVar("T")
 Read = Callable[[Mapping[str, Any]], T]
@@ -26,7 +26,7 @@ async def ask(
     """What ``read`` makes of the reply; ``doing`` (such as "checking it") begins the sentence that says what failed;
     ``worker`` is the module that the child runs.
 
-    Raises ``PolicyRefused``: with the faults of the reply, or with one that says that the child was killed or took
+    Raises ``BundleRefused``: with the faults of the reply, or with one that says that the child was killed or took
     longer than ``load_seconds``: a parser bomb, a runaway rule, a bundle that wants too much memory. ``read`` may raise
     ``KeyError``, ``TypeError`` or ``ValueError``.
     """
@@ -50,9 +50,9 @@ async def ask(
     finally:
         await child.kill()
     if found is None:
-        raise PolicyRefused(faults, revision=bundle.revision)
+        raise BundleRefused(faults, revision=bundle.revision)
     return found
 
 
-def _refused(bundle: Bundle, message: str, *, transient: bool = False) -> PolicyRefused:
-    return PolicyRefused([unloadable(message)], revision=bundle.revision, transient=transient)
+def _refused(bundle: Bundle, message: str, *, transient: bool = False) -> BundleRefused:
+    return BundleRefused([unloadable(message)], revision=bundle.revision, transient=transient)

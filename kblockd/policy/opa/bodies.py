@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kblockd.policy.rego.affixes import Body, Name, Operand, Part, Statement
+from kblockd.policy.rego.affixes import Name, Operand, Part, RuleBody, Statement
 
 _CALLS: Final = {"assign": "bind", "eq": "bind", "equal": "equal"}
 _ROOTS: Final = ("input", "data")
@@ -13,14 +13,14 @@ Tree = Mapping[str, Any]
 Aliases = Mapping[str, tuple[str, ...]]
 
 
-def bodies(file: str, tree: Tree) -> Iterator[Body]:
+def bodies(file: str, tree: Tree) -> Iterator[RuleBody]:
     """Of every rule of a file, ``else`` by itself."""
     aliases = {name: path for each in tree.get("imports") or () for name, path in _imported(each)}
     for rule in tree.get("rules") or ():
         arguments = frozenset(_variables(rule["head"].get("args") or ()))
         while rule:
             found = (_statement(each, aliases, arguments) for each in rule.get("body") or ())
-            yield Body(file, tuple(filter(None, found)), arguments)
+            yield RuleBody(file, tuple(filter(None, found)), arguments)
             rule = rule.get("else")
 
 

@@ -17,7 +17,7 @@ from kblockd.policy.builtins import allowed
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding import PolicyFailure, entrypoints
 from kblockd.policy.deciding.samples import SAMPLES
-from kblockd.policy.faults import BundleFault, PolicyRefused, unloadable
+from kblockd.policy.faults import BundleFault, BundleRefused, unloadable
 from kblockd.policy.opa.process import OpaLimits, OpaProcess
 from kblockd.policy.opa.silence import unguarded
 from kblockd.policy.opa.workshop import CAPABILITIES, Workshop, opened, shown
@@ -28,12 +28,12 @@ _UNDEFINED_FUNCTION: Final = "undefined function "
 
 
 async def check(bundle: Bundle, program: Path, run_dir: Path, limits: OpaLimits) -> Bundle:
-    """The bundle with the number of tests that passed; raises ``PolicyRefused`` with every fault of the first step
+    """The bundle with the number of tests that passed; raises ``BundleRefused`` with every fault of the first step
     that finds any. Takes at most ``load_seconds``; leaves neither process nor file."""
     async with opened(bundle, program, run_dir, limits, "checking it") as shop:
         faults, tests = await _steps(shop)
     if faults:
-        raise PolicyRefused(faults, revision=bundle.revision)
+        raise BundleRefused(faults, revision=bundle.revision)
     return replace(bundle, tests=tests)
 
 

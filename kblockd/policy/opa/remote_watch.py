@@ -17,7 +17,7 @@ from kblockd.domain.errors import Reason
 from kblockd.paths import Writers
 from kblockd.policy.activation.polling import OnRefused, Refusals, poll
 from kblockd.policy.deciding import PolicyFailure
-from kblockd.policy.faults import BundleFault, PolicyRefused
+from kblockd.policy.faults import BundleFault, BundleRefused
 from kblockd.policy.opa import replies, revisions
 from kblockd.policy.opa.access import AccessRefused
 from kblockd.policy.opa.remote import RemoteEngine
@@ -61,7 +61,7 @@ class RemoteWatch:
         async with self._lock:
             try:
                 await self._look()
-            except PolicyRefused as refused:
+            except BundleRefused as refused:
                 self._engine.found(str(refused))
                 await self._refusals.tell(refused)
                 return False
@@ -111,10 +111,10 @@ class RemoteWatch:
         except RevisionsUnreadable as error:
             self._engine.withdraw("")
             message, _, step = str(error).removeprefix(f"{self._file}: ").partition("; ")
-            raise PolicyRefused([BundleFault(str(self._file), 0, 0, message, step)]) from None
+            raise BundleRefused([BundleFault(str(self._file), 0, 0, message, step)]) from None
 
 
-def _refusal(revision: str, message: str, file: Path) -> PolicyRefused:
+def _refusal(revision: str, message: str, file: Path) -> BundleRefused:
     """The record names a revision only if it has our format: OPA could return anything."""
     named = revision if revisions.is_revision(revision) else ""
-    return PolicyRefused([BundleFault(str(file), 0, 0, message, _RUN_CHECK)], revision=named)
+    return BundleRefused([BundleFault(str(file), 0, 0, message, _RUN_CHECK)], revision=named)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kblockd.policy.bundles.bundle import Bundle
-from kblockd.policy.faults import BundleFault, LoadFailed, PolicyRefused, unloadable
+from kblockd.policy.faults import BundleFault, BundleRefused, LoadFailed, unloadable
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.running import Running, fresh, make_private
 from kblockd.policy.opa.tarball import build
@@ -73,7 +73,7 @@ async def opened(
 ) -> AsyncIterator[Workshop]:
     """For at most ``load_seconds``; leaves neither process nor file.
 
-    What takes longer, and what OPA cannot do, becomes ``PolicyRefused``; ``doing`` (such as "checking it") says what.
+    What takes longer, and what OPA cannot do, becomes ``BundleRefused``; ``doing`` (such as "checking it") says what.
     """
     folder = fresh(run_dir, f"check-{os.getpid()}-")
     shop = Workshop(bundle, program, folder, limits)
@@ -84,10 +84,10 @@ async def opened(
             yield shop
     except TimeoutError:
         fault = unloadable(f"{doing} took longer than {limits.load_seconds:g} s")
-        raise PolicyRefused([fault], revision=bundle.revision) from None
+        raise BundleRefused([fault], revision=bundle.revision) from None
     except (LoadFailed, OSError) as error:
         fault = BundleFault(".", 0, 0, f"OPA failed at {doing}: {error}", _WORKING)
-        raise PolicyRefused([fault], revision=bundle.revision, transient=True) from error
+        raise BundleRefused([fault], revision=bundle.revision, transient=True) from error
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 

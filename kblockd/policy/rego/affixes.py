@@ -58,7 +58,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class RuleBody:
     """Of one rule, ``else`` or function, top level only; ``arguments`` are the function's."""
 
     file: str
@@ -74,7 +74,7 @@ class _Known:
     texts: set[tuple[Part, ...]] = field(default_factory=set)
 
 
-def faults(bodies: Iterable[Body], is_text: IsText, silent: Iterable[str] = SILENT) -> Iterator[BundleFault]:
+def faults(bodies: Iterable[RuleBody], is_text: IsText, silent: Iterable[str] = SILENT) -> Iterator[BundleFault]:
     """One for each operand that may be no string."""
     names = frozenset(silent)
     for body in bodies:
@@ -86,7 +86,7 @@ def faults(bodies: Iterable[Body], is_text: IsText, silent: Iterable[str] = SILE
             _learn(each, operands, known)
 
 
-def _bound(body: Body) -> Mapping[str, Operand]:
+def _bound(body: RuleBody) -> Mapping[str, Operand]:
     """What local variables stand for, wherever ``=`` says so and on either side: OPA knows that, too."""
     bound: dict[str, Operand] = {}
     ready: deque[tuple[str, Operand]] = deque()
@@ -112,7 +112,7 @@ def _bound(body: Body) -> Mapping[str, Operand]:
     return bound
 
 
-def _local(operand: Operand, body: Body) -> str | None:
+def _local(operand: Operand, body: RuleBody) -> str | None:
     """The variable that it starts with, which is none of the arguments."""
     head = operand.path[0] if operand.path else None
     return head.name if isinstance(head, Name) and head.name not in body.arguments else None
@@ -124,7 +124,7 @@ def _judged(statement: Statement, operands: tuple[Operand, ...]) -> tuple[Operan
     return operands if at is None else operands[at : at + 1]
 
 
-def _fault(body: Body, at: Statement) -> BundleFault:
+def _fault(body: RuleBody, at: Statement) -> BundleFault:
     what = f"{at.call} over a value that may be no string: OPA answers undefined there, not an error"
     step = "write is_string(...) of that operand on a line before it, in the same body"
     return BundleFault(body.file, at.line, at.column, what, step)
@@ -146,7 +146,7 @@ def _plugged(part: Part, bound: Mapping[str, Operand]) -> Part:
     return value.literal if value and value.literal is not None else part
 
 
-def _doubtful(operand: Operand, body: Body, known: _Known, is_text: IsText) -> bool:
+def _doubtful(operand: Operand, body: RuleBody, known: _Known, is_text: IsText) -> bool:
     """Only what is written out below input or data, and arguments of a function, come into an index."""
     path = operand.path
     if not path or path in known.texts:

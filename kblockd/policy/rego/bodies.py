@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kblockd.policy.rego.affixes import Body, Name, Operand, Part, Statement
+from kblockd.policy.rego.affixes import Name, Operand, Part, RuleBody, Statement
 from kblockd.policy.rego.syntax import Module, Node, bound_names, reference, span, variables
 
 _ROOTS = ("input", "data")
 
 
-def bodies(module: Module) -> Iterator[Body]:
+def bodies(module: Module) -> Iterator[RuleBody]:
     """Of every rule of a module, ``else`` by itself."""
     locals_ = frozenset(bound_names(module))
     for rule in module.rules:
@@ -21,7 +21,7 @@ def bodies(module: Module) -> Iterator[Body]:
         arguments = variables(rule["Spec"]["head"][kind]["args"]) if kind == "Func" else ()
         for body in rule["Spec"]["bodies"]:
             statements = (_statement(module, locals_, row) for row in body["query"]["stmts"])
-            yield Body(module.file, tuple(filter(None, statements)), frozenset(arguments))
+            yield RuleBody(module.file, tuple(filter(None, statements)), frozenset(arguments))
 
 
 def _statement(module: Module, locals_: frozenset[str], row: Node) -> Statement | None:

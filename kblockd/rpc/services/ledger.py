@@ -9,13 +9,13 @@ from kblockd._proto.kblock.v1 import ledger_service_pb2 as pb
 from kblockd.admission import Admission
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, Reason
 from kblockd.domain.ledger import envelope, rows
-from kblockd.ledger.ledger import Entry, SignedHead
+from kblockd.ledger.ledger import LedgerEntry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
 from kblockd.rpc import answers, convert
 from kblockd.rpc.identity import Caller
 from kblockd.rpc.services.facades import ExecutionsApi
 
-Entries = list[Entry]
+Entries = list[LedgerEntry]
 Hashes = list[bytes]
 
 
@@ -120,7 +120,7 @@ class LedgerService:
             answer.next_index = entries[len(leaves)].index
         return answer
 
-    async def _visible(self, caller: Caller, entries: Sequence[Entry]) -> Entries:
+    async def _visible(self, caller: Caller, entries: Sequence[LedgerEntry]) -> Entries:
         """Records of executions that the caller may see; records without an execution only for a caller who may see
         everything."""
         if caller.view.shows("", ""):
@@ -136,5 +136,5 @@ class LedgerService:
         return visible
 
 
-def _size(entries: Sequence[Entry]) -> int:
+def _size(entries: Sequence[LedgerEntry]) -> int:
     return sum(len(entry.leaf) for entry in entries)

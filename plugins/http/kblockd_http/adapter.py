@@ -10,7 +10,7 @@ import httpx2
 
 from kblockd.domain import canonical
 from kblockd.domain.answer import Numbers
-from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
+from kblockd.upstream.adapter import AdapterContext, AdapterFault, Exchange, Outcome, Sent, ToolCall, ToolDescription
 from kblockd_http.classify import MISSING, HttpAnswer, at, media_type, outcome, poll_outcome, read_outcome
 from kblockd_http.request import NotSendable, Request, build
 from kblockd_http.settings import DefinitionDocument, Settings, Template, ToolSettings
@@ -53,19 +53,19 @@ class HttpAdapter:
         version = at(document, self._settings.document.version)
         return ToolDescription(tool, version if isinstance(version, str) else "", definition)
 
-    async def read(self, call: Call) -> Outcome:
+    async def read(self, call: ToolCall) -> Outcome:
         """A tool without effect."""
         return await self._call(call, read_outcome)
 
-    async def invoke(self, call: Call) -> Outcome:
+    async def invoke(self, call: ToolCall) -> Outcome:
         """The effect: one request."""
         return await self._call(call, outcome)
 
-    async def lookup(self, call: Call) -> Outcome:
+    async def lookup(self, call: ToolCall) -> Outcome:
         """A read tool that looks for an earlier call's effect."""
         return await self._call(call, read_outcome)
 
-    async def poll(self, operation: str, call: Call) -> Outcome:
+    async def poll(self, operation: str, call: ToolCall) -> Outcome:
         """``tools.NAME.poll``; without it the work cannot be polled, and nothing is sent."""
         tool = self._settings.tools.get(call.tool)
         if tool is None or tool.poll is None:
@@ -73,7 +73,7 @@ class HttpAdapter:
         answer = await self._exchange(tool.poll, call, operation)
         return answer if isinstance(answer, Outcome) else poll_outcome(tool, operation, answer)
 
-    async def cancel(self, operation: str, call: Call) -> Outcome:
+    async def cancel(self, operation: str, call: ToolCall) -> Outcome:
         """``tools.NAME.cancel``; its answer proves nothing about the effect."""
         tool = self._settings.tools.get(call.tool)
         if tool is None or tool.cancel is None:
@@ -89,7 +89,7 @@ class HttpAdapter:
     async def close(self) -> None:
         """Holds nothing between calls."""
 
-    async def _call(self, call: Call, classify: Callable[[ToolSettings, HttpAnswer], Outcome]) -> Outcome:
+    async def _call(self, call: ToolCall, classify: Callable[[ToolSettings, HttpAnswer], Outcome]) -> Outcome:
         tool = self._settings.tools.get(call.tool)
         if tool is None:
             detail = f"settings.tools of upstream {self._context.upstream} has no {call.tool}"
@@ -97,7 +97,7 @@ class HttpAdapter:
         answer = await self._exchange(tool, call, None)
         return answer if isinstance(answer, Outcome) else classify(tool, answer)
 
-    async def _exchange(self, template: Template, call: Call, operation: str | None) -> HttpAnswer | Outcome:
+    async def _exchange(self, template: Template, call: ToolCall, operation: str | None) -> HttpAnswer | Outcome:
         """The complete answer, or the outcome if there was none."""
         try:
             request = build(self._base, template, call, operation)

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kblockd.domain import canonical
-from kblockd.upstream.adapter import Call
+from kblockd.upstream.adapter import ToolCall
 from kblockd_http.settings import PLACEHOLDER, RESERVED, Template
 
 Json = Any
@@ -32,7 +32,7 @@ class Request:
     content: bytes
 
 
-def build(base: bytes, template: Template, call: Call, operation: str | None = None) -> Request:
+def build(base: bytes, template: Template, call: ToolCall, operation: str | None = None) -> Request:
     """Raises ``NotSendable``. ``base`` is the path of the upstream's URL; ``operation`` fills ``{operation}`` in the
     paths of polls and cancels."""
     arguments, headers = _placed(template, call)
@@ -56,7 +56,7 @@ def build(base: bytes, template: Template, call: Call, operation: str | None = N
     return Request(template.method, target, lines, content)
 
 
-def _placed(template: Template, call: Call) -> tuple[dict[str, Json], dict[str, str]]:
+def _placed(template: Template, call: ToolCall) -> tuple[dict[str, Json], dict[str, str]]:
     """Arguments and headers, with the effect key in the place that the contract defines."""
     arguments = dict(call.arguments)
     headers = {"accept": "application/json", "user-agent": "kblockd", **template.headers}

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 import httpx2
 
 from kblockd.admission.offload import offload, size_of
-from kblockd.upstream.adapter import AdapterContext, AdapterFault, Call, Exchange, Outcome, Sent, ToolDescription
+from kblockd.upstream.adapter import AdapterContext, AdapterFault, Exchange, Outcome, Sent, ToolCall, ToolDescription
 from kblockd_mcp import classify, listing, request
 from kblockd_mcp.answers import RpcAnswer
 from kblockd_mcp.request import NotPossible
@@ -85,11 +85,11 @@ class McpAdapter:
         finally:
             await _closed(exchange)
 
-    async def invoke(self, call: Call) -> Outcome:
+    async def invoke(self, call: ToolCall) -> Outcome:
         """One POST of ``tools/call``, never a second (R176, R188); never raises."""
         return await self._call(call, reading=False)
 
-    async def _call(self, call: Call, *, reading: bool) -> Outcome:
+    async def _call(self, call: ToolCall, *, reading: bool) -> Outcome:
         exchange = self._context.exchange(call.deadline)
         try:
             outgoing = request.build(call)
@@ -102,19 +102,19 @@ class McpAdapter:
         finally:
             await _closed(exchange)
 
-    async def read(self, call: Call) -> Outcome:
+    async def read(self, call: ToolCall) -> Outcome:
         """As ``invoke``; the contract asserts that the tool only reads."""
         return await self._call(call, reading=True)
 
-    async def lookup(self, call: Call) -> Outcome:
+    async def lookup(self, call: ToolCall) -> Outcome:
         """As ``invoke``; the contract asserts that the tool only reads."""
         return await self._call(call, reading=True)
 
-    async def poll(self, operation: str, call: Call) -> Outcome:
+    async def poll(self, operation: str, call: ToolCall) -> Outcome:
         """MCP tasks are not supported: nothing is sent."""
         return Outcome(Sent.NOT_SENT, code="UNSUPPORTED", operation=operation)
 
-    async def cancel(self, operation: str, call: Call) -> Outcome:
+    async def cancel(self, operation: str, call: ToolCall) -> Outcome:
         """MCP tasks are not supported: nothing is sent."""
         return Outcome(Sent.NOT_SENT, code="UNSUPPORTED", operation=operation)
 
@@ -134,7 +134,7 @@ class McpAdapter:
         return ToolDescription(tool, session.server_version[:128], dict(fresh.definition))
 
     async def _once(
-        self, call: Call, outgoing: request.Outgoing, exchange: Exchange, wire: SessionWire, *, reading: bool
+        self, call: ToolCall, outgoing: request.Outgoing, exchange: Exchange, wire: SessionWire, *, reading: bool
     ) -> Outcome:
         """The deadline here bounds only the steps before the call; the exchange itself ends the call."""
 

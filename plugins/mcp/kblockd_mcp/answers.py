@@ -23,7 +23,7 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from kblockd.domain.answer import Fault, NotJson, Numbers, Twice, Unreadable, decode, place
+from kblockd.domain.answer import AnswerFault, NotJson, Numbers, Twice, Unreadable, decode, place
 
 STRAY_ANSWER: Final = CONNECTION_CLOSED
 
@@ -94,5 +94,5 @@ def _says_both(members: Any) -> bool:
 
 def _refuse_twice(value: dict[str, Any]) -> None:
     if isinstance(value, Twice):
-        duplicate = Unreadable(Fault.TWICE, place([value.key]))
+        duplicate = Unreadable(AnswerFault.TWICE, place([value.key]))
         raise NotJson(f"ambiguous: {duplicate}", duplicate)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kblockd.domain.answer import Fault, NotJson, Numbers, Unreadable, decode, first_fault
+from kblockd.domain.answer import AnswerFault, NotJson, Numbers, Unreadable, decode, first_fault
 from kblockd.domain.contract import promise
 
 _OBJECT: Final = re.compile("\ufeff?[ \t\r\n]*+[{]")
@@ -72,4 +72,4 @@ def _object(text: str, numbers: Numbers, *, reading: bool) -> tuple[Any, Unreada
     except UnicodeError:  # a lone surrogate, which is reported for the content
         return None, None
     except NotJson as error:
-        return None, error.unreadable or (Unreadable(Fault.HALF) if reading else None)
+        return None, error.unreadable or (Unreadable(AnswerFault.HALF) if reading else None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kblockd.upstream.adapter import Call
+from kblockd.upstream.adapter import ToolCall
 
 TRACE_KEYS: Final = ("traceparent", "tracestate", "baggage")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
@@ -34,7 +34,7 @@ class Outgoing:
     headers: Mapping[str, str]
 
 
-def build(call: Call) -> Outgoing:
+def build(call: ToolCall) -> Outgoing:
     """Raises ``NotPossible`` if the effect key has no place (R205, R207). Baggage is not forwarded."""
     arguments: dict[str, Any] = dict(call.arguments)
     meta: dict[str, Any] = {name: call.trace[name] for name in TRACE_KEYS[:2] if call.trace.get(name)}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kblockd.upstream.adapter import Call, Sent
+from kblockd.upstream.adapter import Sent, ToolCall
 from kblockd.upstream.catalog import Upstream
 from tests.upstreams.misbehaving import MisbehavingServer, Mode, Request
 
@@ -42,9 +42,9 @@ class Subject:
     effect_key_name: str = "Idempotency-Key"
     traceparent: str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-    def call(self, seconds: float) -> Call:
+    def call(self, seconds: float) -> ToolCall:
         """A call that ends ``seconds`` from now."""
-        return Call(
+        return ToolCall(
             tool=self.tool,
             arguments=self.arguments,
             effect_key=self.effect_key,

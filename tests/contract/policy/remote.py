@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from kblockd.policy.bundles.bundle import Bundle
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from kblockd.policy.opa import revisions
 from kblockd.policy.opa.access import RemoteAccess
 from kblockd.policy.opa.remote import RemoteEngine
@@ -119,7 +119,7 @@ class Watched:
         self.file = file
         self.engine = RemoteEngine(access, evaluate_seconds, RealClock(), CountingIds())
         self.activated: list[str] = []
-        self.refused: list[PolicyRefused] = []
+        self.refused: list[BundleRefused] = []
         self.failures: list[Exception] = []
         self.watch = RemoteWatch(
             self.engine,
@@ -150,7 +150,7 @@ class Watched:
     async def _decides(self, revision: Passed) -> None:
         assert self.activated[-1] == self.engine.status().revision == revision.revision
 
-    async def _refuse(self, error: PolicyRefused) -> None:
+    async def _refuse(self, error: BundleRefused) -> None:
         self.refused.append(error)
 
 

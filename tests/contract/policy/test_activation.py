@@ -13,7 +13,7 @@ from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding import PolicyFailure
 from kblockd.policy.deciding.entrypoints import DECISION
 from kblockd.policy.embedded.pool import EmbeddedLimits
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from tests.contract.policy.support import (
     ALLOW,
     ALLOW_REFUND,
@@ -60,7 +60,7 @@ async def test_pol_05_broken_reload_keeps_the_old_revision_and_says_why(
 ) -> None:
     async with kind.running(tmp_path / "p", deciding(ALLOW_REFUND)) as engine:
         old = engine.status().revision
-        with pytest.raises(PolicyRefused) as raised:
+        with pytest.raises(BundleRefused) as raised:
             await engine.prepare(write(tmp_path / "p", texts))
         fault = raised.value.faults[0]
         assert (fault.file or str(tmp_path / "p")).endswith(file)
@@ -76,7 +76,7 @@ async def test_pol_05_broken_reload_keeps_the_old_revision_and_says_why(
 
 async def test_refusal_is_forgotten_when_the_folder_is_whole_again(kind: Kind, tmp_path: Path) -> None:
     async with kind.running(tmp_path / "p", files()) as engine:
-        with pytest.raises(PolicyRefused):
+        with pytest.raises(BundleRefused):
             await engine.prepare(write(tmp_path / "p", WITHOUT_PACKAGE))
         assert "recovery" in engine.status().last_error
         await engine.prepare(write(tmp_path / "p", files()))
@@ -86,7 +86,7 @@ async def test_refusal_is_forgotten_when_the_folder_is_whole_again(kind: Kind, t
 async def test_all_broken_files_are_named_at_once(kind: Kind, tmp_path: Path) -> None:
     engine = kind.engine()
     broken = files(decision="package kblock.decision\nx := {", recovery="package kblock.recovery\ny := [")
-    with pytest.raises(PolicyRefused) as raised:
+    with pytest.raises(BundleRefused) as raised:
         await engine.prepare(write(tmp_path / "p", broken))
     assert [fault.file for fault in raised.value.faults] == ["decision.rego", "recovery.rego"]
     await engine.close()
@@ -111,7 +111,7 @@ async def test_runaway_test_is_refused_in_time(kind: Kind, tmp_path: Path) -> No
     text = f"package kblock.a_test\n\nimport rego.v1\n\n{runaway}\n"
     engine = kind.engine(EmbeddedLimits(load_seconds=3.0))
     async with asyncio.timeout(30):
-        with pytest.raises(PolicyRefused, match="longer than 3 s"):
+        with pytest.raises(BundleRefused, match="longer than 3 s"):
             await engine.prepare(write(tmp_path / "p", files(a_test__rego=text)))
     assert not kind.children()
     await engine.close()
@@ -157,7 +157,7 @@ async def test_bundle_that_does_not_load_is_not_activated(kind: Kind, tmp_path: 
     nested = (
         "package kblock.decision\n\nresult := " + "(" * 60 + "1" + ")" * (60 if kind.name == "embedded" else 59) + "\n"
     )
-    with pytest.raises(PolicyRefused):
+    with pytest.raises(BundleRefused):
         await engine.activate(Bundle.of(files(decision=nested)))
     assert (await engine.evaluate(DECISION, document())).result["effect"] == "deny"
     await engine.close()

@@ -14,7 +14,7 @@ import pytest
 from kblockd.paths import Writers
 from kblockd.policy.bundles.bundle import Bundle, read
 from kblockd.policy.bundles.files import from_folder
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from tests.contract.policy.support import ALLOW_REFUND, Kind, deciding, files, write
 from tests.contract.policy.watched import Watched
 
@@ -229,7 +229,7 @@ def test_a_folder_that_cannot_be_read_takes_no_rules_away(
         return look(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(PolicyRefused, match="cannot be read"):
+    with pytest.raises(BundleRefused, match="cannot be read"):
         from_folder(tmp_path)
 
 

@@ -13,7 +13,7 @@ from kblockd.config.configuration import SupervisedOpa
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.bundles.signatures import UNVERIFIED
 from kblockd.policy.embedded.engine import UNTESTED, EmbeddedEngine, check
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from kblockd.system import RandomIds, SystemClock
 from tests.contract.policy.support import PATIENT, deciding, opa_binary, write
 
@@ -29,7 +29,7 @@ def settings(**changes: object) -> PolicySettings:
 
 @pytest.mark.parametrize("texts", UNTESTED_TEXTS, ids=["no-test-file", "a-test-file-without-a-test"])
 async def test_a_bundle_without_a_test_is_refused(texts: dict[str, str]) -> None:
-    with pytest.raises(PolicyRefused) as refused:
+    with pytest.raises(BundleRefused) as refused:
         await decision_point.check(settings(), Bundle.of(texts))
     assert list(refused.value.faults) == [UNTESTED]
     assert "policy.require_tests" in str(refused.value)
@@ -57,7 +57,7 @@ async def test_an_untested_bundle_leaves_the_old_one_in_force(tmp_path: Path) ->
         await engine.activate(await engine.prepare(folder))
         revision = engine.status().revision
         (folder / "a_test.rego").unlink()
-        with pytest.raises(PolicyRefused, match="the bundle has no test"):
+        with pytest.raises(BundleRefused, match="the bundle has no test"):
             await engine.prepare(folder)
         assert engine.status().revision == revision
         assert "the bundle has no test" in engine.status().last_error

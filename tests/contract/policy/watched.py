@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kblockd.policy.activation.bundle_watch import BundleWatch
 from kblockd.policy.bundles.bundle import Bundle, Reader, read
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from tests.contract.policy.support import Kind, TickClock
 
 
@@ -23,7 +23,7 @@ class Watched:
         self.activated: list[tuple[str, str]] = []
         self.signers: list[str] = []
         self.in_force: list[tuple[str, str]] = []
-        self.refused: list[PolicyRefused] = []
+        self.refused: list[BundleRefused] = []
         self.failures: list[Exception] = []
         self.watch = BundleWatch(
             self.engine,
@@ -62,5 +62,5 @@ class Watched:
     async def _decides(self, bundle: Bundle) -> None:
         self.in_force.append((bundle.revision, self.engine.status().revision))
 
-    async def _refuse(self, error: PolicyRefused) -> None:
+    async def _refuse(self, error: BundleRefused) -> None:
         self.refused.append(error)

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from kblockd.client import Answer, ApprovalPending, Call, Completed, InProgress, Unavailable, UpstreamError
+from kblockd.client import Answer, ApprovalPending, Call, Completed, InProgress, UnavailableError, UpstreamError
 from kblockd.domain.outcome import ApprovalView
 from kblockd.evidence import verify_offline
 from kblockd.ledger import checkpoint
@@ -127,7 +127,7 @@ class Story:
                 if self.pending is not None and self.answered is None:
                     self.approve()
                     self._acknowledge(agent.execute(self.call))
-            except Unavailable as error:
+            except UnavailableError as error:
                 if error.reason == "NETWORK_ERROR":  # the daemon is gone; it refused nothing
                     raise Gone from error
                 raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from kblockd.client import Denied
-from kblockd.client.errors import FailedPrecondition
+from kblockd.client.errors import FailedPreconditionError
 from tests.crash.daemon.story import Story, World
 from tests.harness import approve, revoke
 from tests.integration.pipeline.local import ask
@@ -132,7 +132,7 @@ def test_r108_a_kill_around_a_revocation(world: World, point: str) -> None:
     world.site.start()
     again = revoke(world.site, approval_id)
     if again is not None or ":written" not in point:  # what is flushed is there, and so is what was acknowledged
-        assert isinstance(again, FailedPrecondition), again
+        assert isinstance(again, FailedPreconditionError), again
         assert (again.reason, again.consumed) == ("APPROVAL_NOT_VALID", False)
     with world.site.client() as agent, world.site.client("lead") as lead:
         answer = agent.execute(story.call)

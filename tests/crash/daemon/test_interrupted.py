@@ -17,10 +17,10 @@ from kblockd.client import (
     Call,
     Client,
     Completed,
-    FailedPrecondition,
+    FailedPreconditionError,
     Held,
     InProgress,
-    Unavailable,
+    UnavailableError,
 )
 from kblockd.domain.outcome import Finding
 from tests.crash.daemon.forked import ForkedSite
@@ -103,7 +103,7 @@ def test_idm_18_a_refused_connection_is_attempted_again_after_a_death(world: Wor
         story.wait_for(RecordType.RECOVERY_PLANNED)
         world.payments.run()
         assert world.site.wait_dead() == -signal.SIGKILL
-        assert isinstance(answer.exception(60), Unavailable)
+        assert isinstance(answer.exception(60), UnavailableError)
     world.site.start()
     story.check_completed(story.finish())
     sent = [record for record in story.records() if record.type == RecordType.SENT]
@@ -122,7 +122,7 @@ def test_out_08_a_death_while_the_upstream_is_being_called(world: World) -> None
         while not world.effects(story.order):
             time.sleep(0.01)
         world.site.kill()
-        assert isinstance(answer.exception(60), Unavailable)
+        assert isinstance(answer.exception(60), UnavailableError)
     world.payments.control(stall_seconds=0.0)
     world.site.start()
     story.check_completed(story.finish())
@@ -141,7 +141,7 @@ def test_ver_01_a_call_that_acts_after_the_death(world: World) -> None:
         story.wait_for(RecordType.SENT)
         time.sleep(0.5)  # the request is out by now; whichever way it is, one effect must come of it
         world.site.kill()
-        assert isinstance(answer.exception(60), Unavailable)
+        assert isinstance(answer.exception(60), UnavailableError)
     world.site.start()
     story.check_completed(story.finish())
     world.payments.control(stall_before_seconds=0.0)
@@ -189,7 +189,7 @@ def test_rec_10_what_is_held_stays_held(world: World, failpoint: str) -> None:
         world.payments.control(list_lag_seconds=0.0)
         world.site.start()
         assert isinstance(agent.execute(story.call), Held)
-        with pytest.raises(FailedPrecondition) as refused:
+        with pytest.raises(FailedPreconditionError) as refused:
             agent.execute(call(story.order, "twin-of-" + story.order))
         assert refused.value.reason == "TWIN_UNRESOLVED"
         resolved = operator.resolve(held.execution_id, Finding.PRESENT, "seen in the provider's books")
@@ -212,7 +212,7 @@ def test_rec_10_a_death_while_an_operator_resolves(world: World, place: str) -> 
     assert isinstance(story.answered, Held)
     execution_id, story.answered = story.answered.execution_id, None
     with world.site.client("operator") as operator:
-        with pytest.raises(Unavailable):
+        with pytest.raises(UnavailableError):
             operator.resolve(execution_id, Finding.PRESENT, "seen in the provider's books")
         assert world.site.wait_dead() == -signal.SIGKILL
         world.site.start()
@@ -377,7 +377,7 @@ def test_apv_02_the_approval_ended_while_the_daemon_was_down(expiring: World) ->
 
 
 def _refused_as_twin(client: Client, twin: Call) -> None:
-    with pytest.raises(FailedPrecondition) as refused:
+    with pytest.raises(FailedPreconditionError) as refused:
         client.execute(twin)
     assert refused.value.reason == "TWIN_UNRESOLVED"
 

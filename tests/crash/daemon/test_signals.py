@@ -17,7 +17,7 @@ import grpc
 import pytest
 from kblockd_mcp.settings import HANDSHAKE
 
-from kblockd.client import Answer, CallError, Completed, Unavailable, rpcs
+from kblockd.client import Answer, CallError, Completed, UnavailableError, rpcs
 from kblockd.watchdog import EXIT_STALLED
 from tests.crash.daemon.forked import ForkedSite
 from tests.crash.daemon.story import ATTEMPTS, Story, World, variant
@@ -99,7 +99,7 @@ def test_lse_01_the_watchdog_ends_what_was_paused(world: World) -> None:
     with story.running() as answer:
         paused_past_its_lease(world)
         assert world.site.wait_dead() == EXIT_STALLED
-        assert isinstance(answer.exception(60), Unavailable)
+        assert isinstance(answer.exception(60), UnavailableError)
     assert len(world.effects(story.order)) <= 1
     world.site.start()
     story.check_completed(story.finish())
@@ -138,7 +138,7 @@ def test_rpc_03_what_a_stop_cuts_is_reconciled_at_the_next_start(world: World) -
             answers = [threads.submit(_executed, world, story) for story in stories]
             _wait_for_effects(world, stories)
             assert world.site.stop() == 0
-            assert all(isinstance(answer.result(60), Unavailable) for answer in answers)
+            assert all(isinstance(answer.result(60), UnavailableError) for answer in answers)
     finally:
         world.payments.control(stall_seconds=0.0)
     world.site.start()

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from kblockd.client import Held, Unavailable, UpstreamError
+from kblockd.client import Held, UnavailableError, UpstreamError
 from kblockd.domain.outcome import Finding
 from tests.crash.daemon.forked import ForkedSite
 from tests.crash.load.plan import DAEMON, UPSTREAM, Wanted, contracts
@@ -22,7 +22,7 @@ def test_ver_06_rec_10_a_prohibited_verdict_is_not_taken_back_by_a_read_that_fai
             site.configure(provider.url, contracts=contracts(), upstream=UPSTREAM, daemon=DAEMON)
             site.pin()
             site.start("14.verify:headed=kill")
-            with site.client() as agent, pytest.raises(Unavailable):
+            with site.client() as agent, pytest.raises(UnavailableError):
                 agent.execute(call)
             assert site.wait_dead() == -signal.SIGKILL
         site.start()

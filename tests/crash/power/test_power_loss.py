@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.client import Unavailable
+from kblockd.client import UnavailableError
 from tests.crash.daemon.story import Story, World
 from tests.crash.power.disk import Disk, Loss, Tail
 from tests.crash.power.mutants import MUTANTS
@@ -116,7 +116,7 @@ def test_led_01_without_a_sync_the_same_test_fails(shim: Path, mutant: str) -> N
     it."""
     with powered_world(shim, mutant) as (world, disk):
         world.site.start()
-        with pytest.raises((RuntimeError, AssertionError, Unavailable)) as failed:
+        with pytest.raises((RuntimeError, AssertionError, UnavailableError)) as failed:
             die_and_survive(world, disk, MUTATED[mutant], Tail.GONE)
         # Refused with the numbers; or, with every name gone, a new ledger that knows nothing of what was acknowledged.
         refused = any(words in str(failed.value) for words in ("refuses to start", "NOT VERIFIED"))

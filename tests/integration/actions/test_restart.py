@@ -12,7 +12,7 @@ import pytest
 
 from kblockd.client import Call
 from kblockd.client.answers import ApprovalPending, Completed, Denied, Held
-from kblockd.client.errors import Aborted, FailedPrecondition
+from kblockd.client.errors import AbortedError, FailedPreconditionError
 from tests.harness import SHORT_CONTRACT, Site, approve, merged, shipped
 from tests.integration.actions.orchestrator import Orchestrator
 from tests.integration.pipeline.local import order, run_approved
@@ -88,7 +88,7 @@ def test_r072_what_is_busy_is_not_restarted(site: Site, app: Orchestrator) -> No
     """R072, R079: refused before anything is consumed; once the other work has ended the approval still does."""
     mine = service()
     app.busy.add(mine)
-    with pytest.raises(FailedPrecondition) as refused:
+    with pytest.raises(FailedPreconditionError) as refused:
         run_approved(site, restart(mine))
     assert (refused.value.reason, refused.value.consumed) == ("PRECONDITION_FAILED", False)
     assert app.of(mine) == 0
@@ -108,7 +108,7 @@ def test_r586_another_service_that_changed_is_no_success(site: Site, app: Orches
     fresh = Call.of(
         RESTART, "production", target=mine, arguments={"service": mine, "strategy": "all_at_once"}, key=service()
     )
-    with pytest.raises(Aborted):
+    with pytest.raises(AbortedError):
         run_approved(site, fresh)
     assert app.of(mine) == 1
 

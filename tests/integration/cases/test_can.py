@@ -13,7 +13,7 @@ import pytest
 
 from kblockd.client import Call
 from kblockd.client.answers import Completed
-from kblockd.client.errors import InvalidArgument
+from kblockd.client.errors import InvalidArgumentError
 from tests.harness import merged
 from tests.integration.cases.wire import send
 from tests.integration.pipeline import limits
@@ -47,7 +47,7 @@ def check_refused(placed: tuple[LocalSite, Shop], *memos: str) -> None:
     before, requests = size(site), len(shop.requests)
     with site.client() as agent:
         for memo in memos:
-            with pytest.raises(InvalidArgument) as refused:
+            with pytest.raises(InvalidArgumentError) as refused:
                 agent.execute(written("{ORDER," + memo + "}"))
             assert [one.field for one in refused.value.violations] == ["envelope.arguments_json"], memo
     assert news(site, before) == []

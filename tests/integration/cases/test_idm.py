@@ -14,7 +14,7 @@ import pytest
 from kblockd.approvals.asked import state_at
 from kblockd.client import Answer, AsyncClient, Call
 from kblockd.client.answers import Completed, Denied, Held
-from kblockd.client.errors import AlreadyExists
+from kblockd.client.errors import AlreadyExistsError
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import FailedPrecondition
 from kblockd.domain.ledger.rows import target
@@ -65,7 +65,7 @@ def test_idm_10_who_loses_to_another_call_is_told_so_from_a_fresh_read(staged: S
     "in progress". (No retention takes a key away here, so this race is all that is left of the case.)"""
     mine = order()
     told = winning(staged, demo(mine, mine, "1.00"))
-    with pytest.raises(AlreadyExists) as lost:
+    with pytest.raises(AlreadyExistsError) as lost:
         execute(staged, demo(mine, mine))
     assert staged.boundaries.clear() == []
     assert (lost.value.reason, lost.value.execution_id) == ("IDEMPOTENCY_CONFLICT", told[0].execution_id)
@@ -104,7 +104,7 @@ def test_idm_15_idm_11_no_key_is_forgotten(staged: StagedSite, pay: PaymentsServ
     assert (said.execution_id, said.code) == (refused.execution_id, refused.code)
     assert isinstance(execute(staged, refund_in("blind", unknown, key=unknown)), Held)
     for other in (demo(finished, finished, "2.00"), refund_in("blind", unknown, key=unknown, amount="2.00")):
-        with pytest.raises(AlreadyExists):
+        with pytest.raises(AlreadyExistsError):
             execute(staged, other)
     assert (len(effects(pay, finished)), effects(pay, unknown)) == (1, [])
 

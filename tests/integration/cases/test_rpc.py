@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kblockd.client import Answer, AsyncClient, CallError, Client, Completed, Unavailable
+from kblockd.client import Answer, AsyncClient, CallError, Client, Completed, UnavailableError
 from kblockd.daemon import GRACE_SECONDS
 from tests.crash.daemon.story import Gone, Story, World
 from tests.integration.cases.calls import demo
@@ -95,7 +95,7 @@ def test_rpc_10_a_proxy_cuts_the_call(staged: StagedSite, pay: PaymentsServer) -
     with staged.client() as agent:
         done = agent.execute(demo(mine, mine))
     [cut] = told
-    assert isinstance(cut, Unavailable)
+    assert isinstance(cut, UnavailableError)
     assert cut.outcome_unknown
     assert isinstance(done, Completed)
     assert done.replayed
@@ -125,15 +125,15 @@ def test_rpc_04_led_13_a_second_signal_corrupts_nothing(world: World) -> None:
         daemon = world.site.process
         assert daemon is not None
         daemon.send_signal(signal.SIGTERM)
-        with pytest.raises(Unavailable) as ended:
+        with pytest.raises(UnavailableError) as ended:
             list(watched)
         daemon.send_signal(signal.SIGTERM)
         assert ended.value.reason == "SHUTTING_DOWN"
-        with pytest.raises((Unavailable, Gone)):
+        with pytest.raises((UnavailableError, Gone)):
             Story.new(world).tell()
         assert world.site.wait_dead() == 0
         told = answer.exception(60)
-        assert told is None or isinstance(told, Unavailable)
+        assert told is None or isinstance(told, UnavailableError)
     world.payments.control(stall_seconds=0.0)
     world.site.start()
     story.check_completed(story.finish())
@@ -157,7 +157,7 @@ def test_rpc_04_a_second_signal_hastens(world: World) -> None:
         daemon.send_signal(signal.SIGTERM)
         assert world.site.wait_dead() == 0
         assert time.monotonic() - begun < GRACE_SECONDS - 5.0
-        assert isinstance(answer.exception(60), Unavailable)
+        assert isinstance(answer.exception(60), UnavailableError)
     world.payments.control(stall_seconds=0.0)
     world.site.start()
     story.check_completed(story.finish())

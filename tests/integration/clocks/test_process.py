@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from kblockd.client import Unavailable
+from kblockd.client import UnavailableError
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.execution.stages import Stage
 from tests.crash.daemon.forked import ForkedSite
@@ -71,7 +71,7 @@ def test_lse_03_a_process_that_starts_behind_its_last_record(world: World, wall:
         story.approve()
         wall.set_by(JUMPS["hour-back"])
         world.site.start()
-        with pytest.raises(Unavailable) as refused:
+        with pytest.raises(UnavailableError) as refused:
             agent.execute(story.call)
         assert refused.value.reason == "CLOCK_BEHIND"
         assert world.effects(story.order) == []

@@ -10,7 +10,7 @@ import pytest
 
 from kblockd.client.answers import ApprovalPending, Completed, Denied, InProgress, UpstreamError
 from kblockd.client.calls import Call
-from kblockd.client.errors import FailedPrecondition, Unavailable
+from kblockd.client.errors import FailedPreconditionError, UnavailableError
 from kblockd.domain.clock import parse_rfc3339
 from tests.harness import approve
 from tests.integration.pipeline.local import (
@@ -40,7 +40,7 @@ def restart(site: StagedSite, seconds: float) -> None:
 def check_refused(site: StagedSite, pay: PaymentsServer, call: Call, execution_id: str) -> None:
     """CLOCK_BEHIND: nothing is consumed, and the action stays approved."""
     with site.client() as agent:
-        with pytest.raises(Unavailable) as refused:
+        with pytest.raises(UnavailableError) as refused:
             agent.execute(call)
         assert (refused.value.reason, refused.value.retryable, refused.value.consumed) == ("CLOCK_BEHIND", True, False)
         assert agent.get(execution_id=execution_id).answer.state == "approved"
@@ -88,7 +88,7 @@ def test_apr_04_what_was_approved_while_time_stood_still_lapses_when_it_goes_on(
     site.machine.passed += LONG_LEASE["approval_ttl_seconds"] + 1
     site.machine.set_by = 0.0
     with site.client() as agent:
-        with pytest.raises(FailedPrecondition) as over:
+        with pytest.raises(FailedPreconditionError) as over:
             agent.execute(call)
         assert (over.value.reason, over.value.consumed) == ("APPROVAL_NOT_VALID", False)
         again = agent.execute(call)

@@ -14,10 +14,10 @@ import pytest
 from kblockd_mcp.adapter import McpAdapter
 
 from kblockd.client.answers import ApprovalPending, Completed, Held, UpstreamError
-from kblockd.client.calls import Call
+from kblockd.client.calls import ToolCall
 from kblockd.client.errors import CallError
-from kblockd.upstream.adapter import Call as Invocation
 from kblockd.upstream.adapter import Outcome, Sent
+from kblockd.upstream.adapter import ToolCall as Invocation
 from tests.harness import approve, revoke
 from tests.integration.clocks.looks import StoppingSite
 from tests.integration.clocks.test_jumps import PAST_THE_LEASE, moved
@@ -66,7 +66,7 @@ def act(monkeypatch: pytest.MonkeyPatch) -> Callable[[Invoke], Invoke]:
     return replace
 
 
-def approved(site: StoppingSite, environment: str = "production") -> tuple[str, Call, ApprovalPending]:
+def approved(site: StoppingSite, environment: str = "production") -> tuple[str, ToolCall, ApprovalPending]:
     """An order of its own, the call about it, and its approval."""
     mine = order()
     call = refund_in(environment, mine, key=mine)

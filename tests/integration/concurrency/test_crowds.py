@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kblockd.client import (
-    Aborted,
+    AbortedError,
     Answer,
     ApprovalPending,
     AsyncClient,
@@ -20,10 +20,10 @@ from kblockd.client import (
     Client,
     Completed,
     Denied,
-    FailedPrecondition,
+    FailedPreconditionError,
     Held,
     InProgress,
-    NotFound,
+    NotFoundError,
 )
 from kblockd.domain.outcome import Finding
 from tests.crash.daemon.story import call, variant
@@ -140,7 +140,7 @@ def test_c10_the_second_of_two_approved_keys_is_refused_at_nine(crowd: Crowd) ->
         crowd.payments.control(refuse=False)
         assert isinstance(held, Held)
         for late in (second, call(order, f"three-{order}", "blind")):
-            with pytest.raises(FailedPrecondition) as refused:
+            with pytest.raises(FailedPreconditionError) as refused:
                 agent.execute(late)
             assert refused.value.reason == "TWIN_UNRESOLVED"
         assert agent.get(caller_key=f"two-{order}").answer.state == "approved"
@@ -168,7 +168,7 @@ def test_c10_a_resolved_hold_does_not_free_what_others_hold(crowd: Crowd) -> Non
         crowd.payments.control(stall_seconds=0.0)
         assert isinstance(agent.execute(second), InProgress)
         operator.resolve(held.execution_id, Finding.ABSENT, "the provider's books do not show it")
-        with pytest.raises(Aborted) as refused:
+        with pytest.raises(AbortedError) as refused:
             agent.execute(made(ask(order, f"three-{order}", "20.00")))
         assert refused.value.reason == "TARGET_BUSY"
     assert len(crowd.effects(order)) == 1
@@ -191,7 +191,7 @@ def test_apr_14_many_decisions_on_one_request(crowd: Crowd) -> None:
                     verdict=("approve", "deny")[number % 2],
                     reason="as agreed",
                 )
-            except (Aborted, FailedPrecondition) as error:
+            except (AbortedError, FailedPreconditionError) as error:
                 return error.reason
             return decided.approval.state
 
@@ -215,7 +215,7 @@ def test_r108_many_revocations_while_the_action_is_run(crowd: Crowd) -> None:
             def revoke(approval_id: str) -> str:
                 try:
                     lead.revoke(approval_id, "not any more")
-                except (Aborted, FailedPrecondition) as error:
+                except (AbortedError, FailedPreconditionError) as error:
                     return "used" if error.consumed else "not used"
                 return "revoked"
 
@@ -227,7 +227,7 @@ def test_r108_many_revocations_while_the_action_is_run(crowd: Crowd) -> None:
         if said["revoked"]:
             assert isinstance(answer, Denied)
             assert (said["used"], crowd.effects(order)) == (0, [])
-            assert all(isinstance(one, Denied | FailedPrecondition) for one in told), told
+            assert all(isinstance(one, Denied | FailedPreconditionError) for one in told), told
         else:
             assert isinstance(answer, Completed)
             assert (said["used"], len(crowd.effects(order))) == (8, 1)
@@ -247,7 +247,7 @@ def test_many_findings_on_one_hold(crowd: Crowd) -> None:
         def resolve(finding: Finding) -> Answer | CallError:
             try:
                 return operator.resolve(held.execution_id, finding, "looked into the provider's books")
-            except (Aborted, FailedPrecondition) as error:
+            except (AbortedError, FailedPreconditionError) as error:
                 return error
 
         got = list(threads.map(resolve, findings))
@@ -344,7 +344,7 @@ def _wait_claimed(agent: Client, key: str) -> None:
         try:
             if agent.get(caller_key=key).answer.phase:
                 return
-        except NotFound:
+        except NotFoundError:
             pass
         time.sleep(0.02)
 
@@ -354,6 +354,6 @@ async def _claimed(agent: AsyncClient, key: str) -> None:
         try:
             if (await agent.get(caller_key=key)).answer.phase:
                 return
-        except NotFound:
+        except NotFoundError:
             pass
         await asyncio.sleep(0.02)

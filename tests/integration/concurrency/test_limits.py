@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kblockd.client import ApprovalPending, CallError, Client, Completed, NotFound, ResourceExhausted
+from kblockd.client import ApprovalPending, CallError, Client, Completed, NotFoundError, ResourceExhaustedError
 from tests.crash.daemon.story import call, variant
 from tests.harness import approve
 from tests.integration.concurrency.callers import made
@@ -75,10 +75,10 @@ def test_more_pending_approvals_than_an_agent_may_have(crowd: Crowd) -> None:
     with crowd.site.client() as agent, crowd.site.client("other") as other:
         pending = [agent.execute(one) for one in calls[:PENDING]]
         assert all(isinstance(one, ApprovalPending) for one in pending)
-        with pytest.raises(ResourceExhausted) as refused:
+        with pytest.raises(ResourceExhaustedError) as refused:
             agent.execute(calls[-1])
         assert (refused.value.reason, refused.value.retryable) == ("PENDING_LIMIT", True)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             agent.get(caller_key=str(calls[-1].key))
         assert isinstance(other.execute(call(crowd.order(), "of-another")), ApprovalPending)
         approve(crowd.site, pending[0].approval_id, "deny")
@@ -106,7 +106,7 @@ def test_more_actions_of_a_contract_than_it_allows(slow: Crowd) -> None:
 def _nothing_is_known_of(crowd: Crowd, asked: list[Got]) -> None:
     with crowd.site.client() as agent:
         for one in asked:
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 agent.get(caller_key=one["key"])
     proposed = {r.body["target"]["id"] for r in crowd.records() if r.type == RecordType.PROPOSED}
     assert not proposed & {one["order"] for one in asked}

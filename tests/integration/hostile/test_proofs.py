@@ -21,7 +21,7 @@ from kblockd.domain.contract import ActionContract, parse
 from kblockd.domain.contract.errors import ToolErrors, faults
 from kblockd.domain.states import BEFORE_EFFECT, ResultClass
 from kblockd.execution.classify import classify_outcome
-from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.adapter import Outcome, Sent, ToolCall
 from kblockd.upstream.catalog import Upstream, load_plugins, open_upstreams
 from kblockd.upstream.model import UpstreamConfig
 from tests.harness import refund_contract
@@ -152,7 +152,7 @@ async def opened(adapter: str) -> AsyncIterator[tuple[Loopback, Upstream]]:
 
 
 async def invoked(upstream: Upstream) -> Outcome:
-    call = Call("act", {"n": 1}, "", "none", "", time.monotonic() + 30, None, {})
+    call = ToolCall("act", {"n": 1}, "", "none", "", time.monotonic() + 30, None, {})
     return await upstream.write.invoke(call)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import Answer, Completed, Held, UpstreamError
-from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.adapter import Outcome, Sent, ToolCall
 from tests.harness import approve, merged
 from tests.integration.hostile.lanes import Lane, configure
 from tests.integration.pipeline.local import LocalSite, ask, body, in_background, records, refund_in, types, until
@@ -276,7 +276,7 @@ def test_out_10_an_error_that_refuses_the_poll_ends_no_operation(stage: Stage, m
 
 
 @contextlib.contextmanager
-def invoking(stage: Stage, name: str, invoke: Callable[[Any, Call], Any]) -> Iterator[None]:
+def invoking(stage: Stage, name: str, invoke: Callable[[Any, ToolCall], Any]) -> Iterator[None]:
     """The lane's plugin acts so; the wrapper around it is the real one."""
     assert stage.site.daemon is not None
     parts: Any = stage.site.daemon.parts
@@ -293,13 +293,13 @@ def test_ups_08_nothing_is_absent_while_the_call_still_runs(stage: Stage) -> Non
     lane, go = stage.lanes["http-free"], threading.Event()
     app, sent = lane.server.app, []
 
-    def sdk(call: Call) -> Outcome:
+    def sdk(call: ToolCall) -> Outcome:
         sent.append(call)
         assert go.wait(60)
         app.refunds.add(call.arguments, call.effect_key)
         return Outcome(Sent.LOST, code="CONNECTION_LOST")
 
-    async def invoke(context: Any, call: Call) -> Outcome:
+    async def invoke(context: Any, call: ToolCall) -> Outcome:
         return await asyncio.to_thread(sdk, call)
 
     call = refund_in("http-free", "o-thread", key="thread")
@@ -324,7 +324,7 @@ def test_ups_09_an_exchange_that_was_taken_and_not_used_proves_nothing(stage: St
     """The plugin acts over its own socket, then raises: lost, looked up, found."""
     app = stage.lanes["http-free"].server.app
 
-    async def invoke(context: Any, call: Call) -> Outcome:
+    async def invoke(context: Any, call: ToolCall) -> Outcome:
         exchange = context.exchange(call.deadline)
         if marked:
             exchange.mark()

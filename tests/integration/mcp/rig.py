@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kblockd_mcp import ADAPTER
 from kblockd_mcp.adapter import McpAdapter
 
-from kblockd.upstream.adapter import AdapterContext, Call
+from kblockd.upstream.adapter import AdapterContext, ToolCall
 from kblockd.upstream.address_guard import AddressGuard
 from kblockd.upstream.exchange import Guard, HttpOrigin
 
@@ -46,9 +46,9 @@ def call(
     credential: bytes | None = None,
     trace: dict[str, str] | None = None,
     numbers: Literal["refuse", "text"] = "refuse",
-) -> Call:
+) -> ToolCall:
     """A call that ends ``seconds`` from now."""
-    return Call(
+    return ToolCall(
         tool=tool,
         arguments=arguments if arguments is not None else {"n": 1},
         effect_key=effect_key,
@@ -61,7 +61,7 @@ def call(
     )
 
 
-def refund(order_id: str = "ORD-1", amount: str = "10.00", *, key: str = "k-1", seconds: float = 10.0) -> Call:
+def refund(order_id: str = "ORD-1", amount: str = "10.00", *, key: str = "k-1", seconds: float = 10.0) -> ToolCall:
     """The demo's write."""
     return call(
         "refund",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kblockd.domain.answer import Fault, Unreadable
+from kblockd.domain.answer import AnswerFault, Unreadable
 from kblockd.upstream.adapter import Outcome, Sent
 from tests.integration.mcp.rig import HANDSHAKE, MODERN, adapter, call
 from tests.upstreams.raw_mcp import TOOL, Behaviour, Peer, RawMcp
@@ -51,11 +51,11 @@ async def said(server: RawMcp, behaviour: Behaviour, way: str = "read", **how: A
 
 
 VALUES = {
-    "integer": (b'{"a":[{"n":12345678901234567890}]}', Unreadable(Fault.INTEGER, "/a/0/n")),
-    "decimal": (b'{"a":0.12345678901234567890}', Unreadable(Fault.DECIMAL, "/a")),
-    "twice": (b'{"exists":true,"exists":false}', Unreadable(Fault.TWICE, "/exists")),
-    "nan": (b'{"a":NaN}', Unreadable(Fault.CONSTANT, "/a")),
-    "deep": (b'{"a":' + b"[" * 32 + b"]" * 32 + b"}", Unreadable(Fault.DEPTH, "/a" + "/0" * 31)),
+    "integer": (b'{"a":[{"n":12345678901234567890}]}', Unreadable(AnswerFault.INTEGER, "/a/0/n")),
+    "decimal": (b'{"a":0.12345678901234567890}', Unreadable(AnswerFault.DECIMAL, "/a")),
+    "twice": (b'{"exists":true,"exists":false}', Unreadable(AnswerFault.TWICE, "/exists")),
+    "nan": (b'{"a":NaN}', Unreadable(AnswerFault.CONSTANT, "/a")),
+    "deep": (b'{"a":' + b"[" * 32 + b"]" * 32 + b"}", Unreadable(AnswerFault.DEPTH, "/a" + "/0" * 31)),
 }
 
 
@@ -85,7 +85,7 @@ async def test_ups_18_a_byte_order_mark_in_the_text(server: RawMcp) -> None:
     outcome = await said(server, saying(texted('\ufeff{"a":1}'.encode())))
     assert outcome.output == {"a": 1}
     outcome = await said(server, saying(texted('{"a":1,\ufeff"b":2}'.encode())))
-    assert (outcome.output, outcome.unreadable) == (None, Unreadable(Fault.BOM))
+    assert (outcome.output, outcome.unreadable) == (None, Unreadable(AnswerFault.BOM))
     outcome = await said(server, saying(texted("plain \ufeff words".encode())))
     assert outcome.output == {"content": [{"type": "text", "text": "plain \ufeff words"}]}
 
@@ -93,7 +93,7 @@ async def test_ups_18_a_byte_order_mark_in_the_text(server: RawMcp) -> None:
 async def test_ups_18_a_byte_order_mark_in_the_frame(server: RawMcp) -> None:
     outcome = await said(server, saying(b'{"resultType":"complete",\xef\xbb\xbf"content":[]}'))
     assert (outcome.sent, outcome.code) == (Sent.LOST, "RPC_ERROR_32700")
-    assert outcome.unreadable == Unreadable(Fault.BOM, "/result")
+    assert outcome.unreadable == Unreadable(AnswerFault.BOM, "/result")
 
 
 async def test_ups_13_a_text_that_only_begins_as_an_object_is_no_evidence(server: RawMcp) -> None:
@@ -101,7 +101,7 @@ async def test_ups_13_a_text_that_only_begins_as_an_object_is_no_evidence(server
     half = saying(texted(b'{"refunds":[{"id":1},{"id'))
     for way in ("read", "lookup"):
         outcome = await said(server, half, way)
-        assert (outcome.output, outcome.unreadable) == (None, Unreadable(Fault.HALF))
+        assert (outcome.output, outcome.unreadable) == (None, Unreadable(AnswerFault.HALF))
     effect = await said(server, half, "invoke")
     assert (effect.sent, effect.unreadable) == (Sent.ANSWERED, None)
     assert effect.output == {"content": [{"type": "text", "text": '{"refunds":[{"id":1},{"id'}]}

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
 from kblockd.policy.bundles.bundle import Origin, read
 from kblockd.policy.bundles.jws import Token
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from kblockd.policy.opa.access import RemoteAccess
 from kblockd.policy.opa.tarball import build
 from tests.contract.policy.bundles import KeyPair, contents, packed, put, signed, trusting
@@ -73,7 +73,7 @@ def test_claims_of_a_file_and_no_key_id(bundle: Path) -> None:
     (bundle.parent / "claims.json").write_text('{"scope": "decide", "iss": "release"}')
     file = built(bundle, PAIRS[0], "--claims-file", bundle.parent / "claims.json")
     assert read(file, trusting(PAIRS[0], scope="decide")).origin.signature_scope == "decide"
-    with pytest.raises(PolicyRefused, match="signed for the scope 'decide', not for ''"):
+    with pytest.raises(BundleRefused, match="signed for the scope 'decide', not for ''"):
         read(file, trusting(PAIRS[0]))
 
 
@@ -84,7 +84,7 @@ def test_folder_that_opa_signed(bundle: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert read(bundle, trusting(PAIRS[0])).origin.signer == "release"
     (bundle / "data.json").write_text(DOCUMENTS["data.json"].replace("1.50", "1.5"))
-    with pytest.raises(PolicyRefused, match=r"data\.json: key release signed another content"):
+    with pytest.raises(BundleRefused, match=r"data\.json: key release signed another content"):
         read(bundle, trusting(PAIRS[0]))
 
 
@@ -119,7 +119,7 @@ def test_pol_05_opa_takes_and_refuses_the_same_archives(tmp_path: Path, name: st
         assert read(file, trusting(PAIRS[0])).origin.signer == "release"
         return
     assert done.returncode != 0
-    with pytest.raises(PolicyRefused):
+    with pytest.raises(BundleRefused):
         read(file, trusting(PAIRS[0]))
 
 

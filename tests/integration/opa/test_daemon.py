@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import Completed
-from kblockd.client.errors import CallError, Unavailable
+from kblockd.client.errors import CallError, UnavailableError
 from kblockd.policy.bundles.bundle import read
 from tests.contract.policy.remote import Server, put
 from tests.contract.policy.support import HANG_SECONDS, children, opa_binary
@@ -56,7 +56,7 @@ def retried(site: LocalSite, mine: str) -> tuple[Completed, list[str]]:
                 done = agent.execute(refund(mine, key=mine))
                 assert isinstance(done, Completed), done
                 return done, reasons
-            except Unavailable as error:
+            except UnavailableError as error:
                 reasons.append(error.reason)
                 said = error.retryable, error.executed or False, error.consumed or False  # None: asked at stage 0
             assert said == (True, False, False)
@@ -167,7 +167,7 @@ def test_pol_04_pol_05_remote_opa_from_nothing_to_another_revision(server: Serve
         put(server.file, changed)
         until(lambda: not site._healthy())
         assert refused(site) == "POLICY_DOWN"
-        with site.client() as agent, pytest.raises(Unavailable) as caught:
+        with site.client() as agent, pytest.raises(UnavailableError) as caught:
             agent.execute(refund(mine, key=mine))
         assert caught.value.consumed is None  # stage 0: whether it repeats a call that acted was not looked at
         assert effects(payments, mine) == []

@@ -15,7 +15,7 @@ import pytest
 
 from kblockd import decision_point
 from kblockd.client.answers import Completed
-from kblockd.client.errors import Unavailable
+from kblockd.client.errors import UnavailableError
 from kblockd.domain.ledger import rows
 from tests.contract.policy.bundles import SIGNATURES, KeyPair, packed, put, signed
 from tests.contract.policy.support import files, opa_binary, package
@@ -145,7 +145,7 @@ def test_pol_04_bad_bundle_at_the_start_decides_nothing_until_a_good_one_is_ther
         site.start(wait=False)
         assert not site._healthy()
         mine = order()
-        with site.client() as agent, pytest.raises(Unavailable) as caught:
+        with site.client() as agent, pytest.raises(UnavailableError) as caught:
             agent.execute(refund(mine, key=mine))
         assert (caught.value.reason, caught.value.retryable) == ("POLICY_UNDEFINED", True)
         assert effects(payments, mine) == []

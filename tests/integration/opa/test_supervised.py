@@ -20,7 +20,7 @@ from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding import PolicyEngine, PolicyFailure
 from kblockd.policy.deciding.entrypoints import DECISION
 from kblockd.policy.embedded.pool import EmbeddedLimits
-from kblockd.policy.faults import LoadFailed, PolicyRefused
+from kblockd.policy.faults import BundleRefused, LoadFailed
 from kblockd.policy.opa.process import OpaLimits
 from kblockd.policy.opa.supervised import OpaServer, SupervisedEngine
 from tests.contract.policy.support import (
@@ -182,9 +182,9 @@ async def test_bans_hold_whatever_engine_decides(kind: Kind, tmp_path: Path, cal
     from kblockd.policy.embedded import engine as embedded
 
     texts = deciding(f"result := {ALLOW} if {{\n\tfalse\n\t{call}\n}}")
-    with pytest.raises(PolicyRefused) as by_opa:
+    with pytest.raises(BundleRefused) as by_opa:
         await kind.engine().prepare(write(tmp_path / "p", texts))
-    with pytest.raises(PolicyRefused) as by_embedded:
+    with pytest.raises(BundleRefused) as by_embedded:
         await embedded.check(Bundle.of(texts), PATIENT, server=True)
     name = call.partition("(")[0]
     for raised in (by_opa, by_embedded):
@@ -210,9 +210,9 @@ async def test_what_only_opa_has_may_decide(kind: Kind, tmp_path: Path) -> None:
 async def test_what_is_not_opa_is_refused_in_time(tmp_path: Path, program: str, says: str) -> None:
     with kind_of("opa") as kind:
         engine = SupervisedEngine(Path(program), kind.run_dir, OpaLimits(load_seconds=20.0), RealClock(), CountingIds())
-        with pytest.raises(PolicyRefused, match=says):
+        with pytest.raises(BundleRefused, match=says):
             await engine.prepare(write(tmp_path / "p", files()))
-        with pytest.raises(PolicyRefused, match=says):
+        with pytest.raises(BundleRefused, match=says):
             await engine.activate(Bundle.of(files()))
         assert not engine.status().ready
         await engine.close()
@@ -302,9 +302,9 @@ async def test_folder_that_others_can_write_to_is_not_used(kind: Kind, tmp_path:
     """Whoever can could put a socket of their own in its place."""
     kind.run_dir.chmod(0o777)
     engine = kind.engine()
-    with pytest.raises(PolicyRefused, match="can be written by others"):
+    with pytest.raises(BundleRefused, match="can be written by others"):
         await engine.prepare(write(tmp_path / "p", files()))
-    with pytest.raises(PolicyRefused, match="can be written by others"):
+    with pytest.raises(BundleRefused, match="can be written by others"):
         await engine.activate(Bundle.of(files()))
     await engine.close()
 
@@ -316,9 +316,9 @@ async def test_data_that_could_stand_in_for_a_rule_or_the_revision_is_refused(
     from kblockd.policy.embedded import engine as embedded
 
     texts = files(data__json=f'{{"{name}": {{"bundles": {{}}}}}}')
-    with pytest.raises(PolicyRefused, match=f"data.{name} is"):
+    with pytest.raises(BundleRefused, match=f"data.{name} is"):
         await kind.engine().prepare(write(tmp_path / "p", texts))
-    with pytest.raises(PolicyRefused, match=f"data.{name} is"):
+    with pytest.raises(BundleRefused, match=f"data.{name} is"):
         await embedded.check(Bundle.of(texts), PATIENT, server=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kblockd.client.answers import ApprovalPending, Completed, Denied
-from kblockd.client.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
+from kblockd.client.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, PermissionDeniedError
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.evidence import verify_offline
 from tests.harness import approve, refund
@@ -121,7 +121,7 @@ def test_idm_11_a_denial_is_final_and_said_at_once(site: LocalSite, pay: Payment
             False,
         )
     assert effects(pay, mine) == []
-    with pytest.raises(FailedPrecondition) as late:
+    with pytest.raises(FailedPreconditionError) as late:
         approve(site, pending.approval_id)
     assert late.value.reason == "APPROVAL_NOT_VALID"
 
@@ -146,9 +146,9 @@ def test_idm_11_a_policy_denial_is_final_and_said_at_once(site: LocalSite) -> No
 def test_a_principal_of_all_tenants_cannot_execute(site: LocalSite) -> None:
     """R012: an action belongs to one tenant; who may not execute at all is refused by policy before that."""
     call = refund(order(), key="tenant")
-    with site.client("chief") as chief, pytest.raises(PermissionDenied):
+    with site.client("chief") as chief, pytest.raises(PermissionDeniedError):
         chief.execute(call)
-    with site.client("operator") as operator, pytest.raises(PermissionDenied) as refused:
+    with site.client("operator") as operator, pytest.raises(PermissionDeniedError) as refused:
         operator.execute(call)
     assert "all tenants" in str(refused.value)
 
@@ -158,7 +158,7 @@ def test_apr_08_who_may_not_approve(site: LocalSite, who: str) -> None:
     """APR-08: the requester's own team, and somebody without the role; the approval stays pending."""
     mine = order()
     pending = ask(site, refund(mine, key=mine))
-    with pytest.raises(PermissionDenied):
+    with pytest.raises(PermissionDeniedError):
         approve(site, pending.approval_id, who=who)
     with site.client("lead") as lead:
         assert lead.approval(pending.approval_id).state == "pending"
@@ -168,7 +168,7 @@ def test_apr_08_who_may_not_approve(site: LocalSite, who: str) -> None:
 def test_apr_08_the_requester_cannot_approve(site: LocalSite) -> None:
     """APR-08: an agent cannot decide at all, and cannot even see the request."""
     pending = ask(site, refund(order(), key="self"))
-    with site.client() as agent, pytest.raises(PermissionDenied):
+    with site.client() as agent, pytest.raises(PermissionDeniedError):
         agent.decide(
             pending.approval_id, action_sha256=pending.action_sha256, presented_sha256="0" * 64, verdict="approve"
         )
@@ -183,7 +183,7 @@ def test_a_decision_names_what_was_shown(site: LocalSite, field: str, value: str
     with site.client("lead") as lead:
         shown = lead.approval(pending.approval_id)
         digests = {"action_sha256": shown.action_sha256, "presented_sha256": shown.presented_sha256, field: value}
-        with pytest.raises(FailedPrecondition if value else InvalidArgument) as refused:
+        with pytest.raises(FailedPreconditionError if value else InvalidArgumentError) as refused:
             lead.decide(pending.approval_id, **digests, verdict="approve")
         assert refused.value.reason == ("SHOWN_DIFFERS" if value else "INVALID_FIELD")
         assert lead.approval(pending.approval_id).state == "pending"
@@ -197,7 +197,7 @@ def test_two_distinct_owners_must_approve(site: LocalSite, pay: PaymentsServer) 
     approve(site, pending.approval_id)
     with site.client() as agent:
         assert isinstance(agent.execute(call), ApprovalPending)
-    with pytest.raises(FailedPrecondition) as twice:
+    with pytest.raises(FailedPreconditionError) as twice:
         approve(site, pending.approval_id, who="deputy")
     assert twice.value.reason == "APPROVAL_NOT_VALID"
     approve(site, pending.approval_id, who="chief")
@@ -225,19 +225,19 @@ def test_apr_01_an_approval_holds_for_its_own_action_only(site: LocalSite, pay: 
     pending = ask(site, refund(mine, key="cited"))
     approve(site, pending.approval_id)
     with site.client() as agent:
-        with pytest.raises(FailedPrecondition) as refused:
+        with pytest.raises(FailedPreconditionError) as refused:
             agent.execute(refund(mine, key="citing", approval_id=pending.approval_id))
         assert refused.value.reason == "PIN_MISMATCH"
         done = agent.execute(refund(mine, key="cited", approval_id=pending.approval_id))
         assert isinstance(done, Completed)
-        with pytest.raises(FailedPrecondition):
+        with pytest.raises(FailedPreconditionError):
             agent.execute(refund(mine, key="citing-late", approval_id=pending.approval_id))
     assert len(effects(pay, mine)) == 1
 
 
 def test_an_unknown_approval_is_not_found(site: LocalSite) -> None:
     """R673: typed, and nothing is learnt."""
-    with site.client("lead") as lead, pytest.raises(NotFound):
+    with site.client("lead") as lead, pytest.raises(NotFoundError):
         lead.approval("apr_" + "0" * 32)
 
 
@@ -263,11 +263,11 @@ def test_apr_04_apr_10_apr_12_what_has_expired_is_over(hasty: LocalSite, pay: Pa
     with hasty.client("lead") as lead:
         until(lambda: lead.approval(undecided.approval_id).state == "expired")
         until(lambda: lead.approval(decided.approval_id).state == "expired")
-        with pytest.raises(FailedPrecondition) as late:
+        with pytest.raises(FailedPreconditionError) as late:
             approve(hasty, undecided.approval_id)
         assert (late.value.reason, "expired" in str(late.value)) == ("APPROVAL_NOT_VALID", True)
         for over in (undecided, decided):
-            with pytest.raises(FailedPrecondition, match="expired"):
+            with pytest.raises(FailedPreconditionError, match="expired"):
                 lead.revoke(over.approval_id, "too late")
         assert lead.approvals(["pending", "approved"]).items == ()
     with hasty.client() as agent:

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from kblockd.cli.kblockctl import kblockctl
 from kblockd.client.answers import Completed, Denied, UpstreamError
-from kblockd.client.errors import CallError, FailedPrecondition, PermissionDenied, Unavailable
-from kblockd.domain.answer import Fault, Unreadable
+from kblockd.client.errors import CallError, FailedPreconditionError, PermissionDeniedError, UnavailableError
+from kblockd.domain.answer import AnswerFault, Unreadable
 from kblockd.upstream.adapter import Sent
 from tests.harness import approve, refund, refund_contract, shipped
 from tests.integration.pipeline.local import (
@@ -90,7 +90,7 @@ def test_apv_05_the_version_read_at_the_request_is_shown_kept_and_compared(
     approve(site, asked.approval_id)
     assert isinstance(run_approved(site, first), Completed)
     with site.client() as agent:
-        with pytest.raises(FailedPrecondition) as caught:
+        with pytest.raises(FailedPreconditionError) as caught:
             agent.execute(second)
         assert (caught.value.reason, caught.value.executed, caught.value.consumed) == ("BINDING_CHANGED", False, False)
         assert "was at '1' when the approval was asked for and is at '2' now" in str(caught.value)
@@ -111,7 +111,7 @@ def test_apv_05_the_digest_of_what_was_shown_covers_the_version(site: LocalSite,
         assert isinstance(run_approved(site, refund_in("production", mine, key=order(), amount="40.00")), Completed)
         new = lead.approval(ask(site, half(mine, order())).approval_id)
         assert (old.target_version, new.target_version) == ("1", "2")
-        with pytest.raises(FailedPrecondition, match="presented_sha256"):
+        with pytest.raises(FailedPreconditionError, match="presented_sha256"):
             lead.decide(
                 new.approval_id,
                 action_sha256=new.action_sha256,
@@ -133,7 +133,7 @@ def test_apv_05_a_version_that_cannot_be_read_asks_nobody(floored: LocalSite, pa
     reader = parts.upstreams["payments"].read
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(reader), "read", lambda self, call: lost(call))
-        with floored.client() as agent, pytest.raises(Unavailable) as caught:
+        with floored.client() as agent, pytest.raises(UnavailableError) as caught:
             agent.execute(refund(mine, key=mine))
     assert (caught.value.reason, caught.value.retryable, caught.value.consumed) == ("UPSTREAM_UNAVAILABLE", True, False)
     assert "nobody was asked" in str(caught.value)
@@ -147,11 +147,11 @@ def test_apv_05_a_version_that_cannot_be_read_asks_nobody(floored: LocalSite, pa
     ("said", "refusal", "reason"),
     [
         (
-            {"sent": Sent.LOST, "unreadable": Unreadable(Fault.INTEGER, "/version")},
-            FailedPrecondition,
+            {"sent": Sent.LOST, "unreadable": Unreadable(AnswerFault.INTEGER, "/version")},
+            FailedPreconditionError,
             "TARGET_UNREADABLE",
         ),
-        ({"is_error": True, "code": "HTTP_404"}, Unavailable, "UPSTREAM_UNAVAILABLE"),
+        ({"is_error": True, "code": "HTTP_404"}, UnavailableError, "UPSTREAM_UNAVAILABLE"),
     ],
 )
 def test_apv_05_a_version_that_no_repeat_can_read_is_not_retryable(
@@ -253,7 +253,7 @@ def test_the_floor_raises_what_policy_allows_and_everybody_is_told(floored: Loca
         view = lead.approval(pending.approval_id)
         assert (view.count, view.roles, view.floor_roles, view.raised) == (1, (), ("finance",), raised)
         assert raised in " ".join(told(floored, "approvals", pending.approval_id).replace("↪", "").split())
-        with pytest.raises(PermissionDenied, match="none of the roles that the approval floor asks for: finance"):
+        with pytest.raises(PermissionDeniedError, match="none of the roles that the approval floor asks for: finance"):
             counsel.decide(
                 view.approval_id,
                 action_sha256=view.action_sha256,

@@ -14,7 +14,7 @@ import pytest
 
 from kblockd.client import Client
 from kblockd.client.answers import Completed, UpstreamError
-from kblockd.client.errors import CallError, Unavailable
+from kblockd.client.errors import CallError, UnavailableError
 from kblockd.execution import supervisor
 from kblockd.execution.changes import Changes
 from kblockd.execution.journal import Journal
@@ -157,6 +157,6 @@ def test_r174_one_caller_cannot_take_the_connections_of_the_others(site: LocalSi
 def _answers(agent: Client) -> bool:
     try:
         agent.list()
-    except Unavailable:
+    except UnavailableError:
         return False
     return True

@@ -17,7 +17,13 @@ from msgspec.structs import replace
 
 from kblockd.client.answers import ApprovalPending, Completed, UpstreamError
 from kblockd.client.calls import Call
-from kblockd.client.errors import Aborted, AlreadyExists, CallError, FailedPrecondition, PermissionDenied
+from kblockd.client.errors import (
+    AbortedError,
+    AlreadyExistsError,
+    CallError,
+    FailedPreconditionError,
+    PermissionDeniedError,
+)
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import TargetPin
@@ -113,7 +119,7 @@ def test_r003_past_a_point_of_no_return_nothing_runs_before_a_person_approves(
     assert (proposed["effect"], proposed["observe_until"]) == ("require_approval", "")
     assert body(gaps, pending.execution_id, "approval.requested")["count"] == 1
     for who in ("other", "colleague"):  # an agent, and a person of the requester's own team
-        with pytest.raises(PermissionDenied):
+        with pytest.raises(PermissionDeniedError):
             approve(gaps, pending.approval_id, who=who)
     assert ask(gaps, call).state == "pending_approval"
     assert effects(pay, mine) == []
@@ -133,7 +139,7 @@ def test_r736_an_irreversible_step_comes_after_every_check_that_can_be_undone(
     pending = ask(gaps, Call.of(operation, "staging", target=mine, arguments=arguments, key=mine))
     approve(gaps, pending.approval_id)
     call = Call.of(operation, "staging", target=TargetPin(id=mine, version="7"), arguments=arguments, key=mine)
-    with gaps.client() as agent, pytest.raises(FailedPrecondition) as caught:
+    with gaps.client() as agent, pytest.raises(FailedPreconditionError) as caught:
         agent.execute(call)
     assert (caught.value.reason, caught.value.executed, caught.value.consumed) == ("PIN_MISMATCH", False, False)
     assert not {"execution.claimed", "execution.sent"} & set(types(gaps, pending.execution_id))
@@ -255,7 +261,7 @@ def test_r078_a_signed_approval_that_does_not_hold_consumes_nothing(
     with monkeypatch.context() as patch:
         Tampering(gaps.daemon.parts, pending.execution_id, pending.approval_id, index, bad, fits).begin(patch)
         before = size(gaps)
-        with gaps.client() as agent, pytest.raises(FailedPrecondition) as caught:
+        with gaps.client() as agent, pytest.raises(FailedPreconditionError) as caught:
             agent.execute(refund(mine, key=mine))
         error = caught.value
         assert (error.reason, error.executed, error.consumed) == ("APPROVAL_NOT_VALID", False, False)
@@ -377,7 +383,7 @@ def test_r121_who_lost_the_race_to_a_call_that_has_ended_is_told_replay(
             assert isinstance(agent.execute(refund(mine)), Completed)
 
     error, winner = _lose(gaps, race, mine, finish)
-    assert isinstance(error, AlreadyExists)
+    assert isinstance(error, AlreadyExistsError)
     assert (error.reason, error.retryable, error.executed, error.consumed) == ("REPLAY", False, False, False)
     until(lambda: "call.refused" in [r["type"] for r in news(gaps, before)])
     proposed = [r["execution"] for r in news(gaps, before) if r["type"] == "execution.proposed"]
@@ -393,7 +399,7 @@ def test_r660_who_lost_the_race_to_a_call_that_is_open_may_join_it(
     """R660, R121, IDM-03: DUPLICATE_IN_FLIGHT with the winner's id, retryable; the identical call then joins it."""
     mine = order()
     error, winner = _lose(gaps, race, mine, lambda pending: None)
-    assert isinstance(error, Aborted)
+    assert isinstance(error, AbortedError)
     assert (error.reason, error.retryable, error.execution_id) == ("DUPLICATE_IN_FLIGHT", True, winner)
     assert (error.executed, error.consumed) == (False, False)
     assert ask(gaps, refund(mine)).execution_id == winner

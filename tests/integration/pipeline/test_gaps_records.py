@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import Completed, Held
-from kblockd.client.errors import FailedPrecondition, InvalidArgument
+from kblockd.client.errors import FailedPreconditionError, InvalidArgumentError
 from kblockd.domain.clock import Clock
 from kblockd.execution.load import value_of
 from tests.harness import approve, merged, refund_contract
@@ -334,7 +334,7 @@ def test_r569_a_contract_that_wants_a_key_refuses_a_call_without_one(world: Worl
     """R569: INVALID_ARGUMENT naming the field; nothing is recorded; with a key the same call is asked about."""
     mine = order()
     before = size(world.site)
-    with world.site.client() as agent, pytest.raises(InvalidArgument) as refused:
+    with world.site.client() as agent, pytest.raises(InvalidArgumentError) as refused:
         agent.execute(refund_in("keyed", mine))
     assert [violation.field for violation in refused.value.violations] == ["envelope.caller_key"]
     assert (refused.value.executed, refused.value.consumed) == (False, False)
@@ -349,7 +349,7 @@ def test_r023_the_callers_preconditions_are_judged_at_8(world: World) -> None:
     pending = ask(world.site, call)
     approve(world.site, pending.approval_id)
     with world.site.client() as agent:
-        with pytest.raises(FailedPrecondition) as refused:
+        with pytest.raises(FailedPreconditionError) as refused:
             agent.execute(call)
         assert (refused.value.reason, refused.value.consumed) == ("PRECONDITION_FAILED", False)
         assert "CALLERS_PRECONDITION" in str(refused.value)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import Answer, Completed, Held, UpstreamError
-from kblockd.client.errors import Aborted, FailedPrecondition, Unavailable
+from kblockd.client.errors import AbortedError, FailedPreconditionError, UnavailableError
 from kblockd.domain.ledger import rows
 from kblockd.domain.outcome import Finding
 from tests.harness import approve
@@ -165,7 +165,7 @@ def test_htp_08_a_gateway_timeout_without_idempotency_is_held(shop_site: LocalSi
     shop.well()
     with shop_site.client() as agent:
         assert isinstance(agent.execute(call), Held)
-        with pytest.raises(FailedPrecondition) as twin:
+        with pytest.raises(FailedPreconditionError) as twin:
             agent.execute(refund_in("blind", mine, key=order()))
     assert twin.value.reason == "TWIN_UNRESOLVED"
     shop_site.restart()
@@ -314,7 +314,7 @@ def test_r080_a_precondition_that_is_met_later_lets_the_approved_action_run(shop
     pending = ask(shop_site, call)
     approve(shop_site, pending.approval_id)
     with shop_site.client() as agent:
-        with pytest.raises(FailedPrecondition) as refused:
+        with pytest.raises(FailedPreconditionError) as refused:
             agent.execute(call)
         assert (refused.value.reason, refused.value.consumed) == ("PRECONDITION_FAILED", False)
         assert agent.get(execution_id=pending.execution_id).answer.state == "approved"
@@ -335,7 +335,7 @@ def test_r077_a_credential_that_cannot_be_read_consumes_nothing(
     secret = shop_site.folder / "write"
     secret.rename(shop_site.folder / "away")
     try:
-        with shop_site.client() as agent, pytest.raises(FailedPrecondition) as refused:
+        with shop_site.client() as agent, pytest.raises(FailedPreconditionError) as refused:
             agent.execute(call)
     finally:
         (shop_site.folder / "away").rename(secret)
@@ -356,7 +356,7 @@ def test_r083_a_target_that_cannot_be_read_consumes_nothing(shop_site: LocalSite
     approve(shop_site, ask(shop_site, call).approval_id)
     shop.shop.faults[f"/orders/{mine}"] = lambda: said(500, {"status": "paid"})
     with shop_site.client() as agent:
-        with pytest.raises(Unavailable) as refused:
+        with pytest.raises(UnavailableError) as refused:
             agent.execute(call)
         assert (refused.value.reason, refused.value.consumed) == ("UPSTREAM_UNAVAILABLE", False)
         shop.well()
@@ -414,7 +414,7 @@ def test_c10_a_second_disposition_frees_nobody_elses_guard(shop_site: LocalSite,
         operator.resolve(first.execution_id, Finding.ABSENT, "it is not there")
         second = _held(shop_site, shop, mine)
         operator.resolve(first.execution_id, Finding.ABSENT, "looked once more")
-        with pytest.raises(FailedPrecondition) as twin:
+        with pytest.raises(FailedPreconditionError) as twin:
             agent.execute(refund_in("blind", mine, key=order()))
     assert (twin.value.reason, twin.value.execution_id) == ("TWIN_UNRESOLVED", second.execution_id)
 
@@ -434,7 +434,7 @@ def test_c20_who_resolves_one_action_does_not_unlock_anothers_target(shop_site: 
         operator.resolve(first.execution_id, Finding.ABSENT, "it is not there")
         target = rows.target("acme", "shop", "order", mine)
         locked = shop_site.run(shop_site.daemon.parts.store.get(target))
-        with pytest.raises(Aborted) as busy:
+        with pytest.raises(AbortedError) as busy:
             agent.execute(third)
     shop.release()
     running.join(60)

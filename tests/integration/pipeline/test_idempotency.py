@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import ApprovalPending, Completed, InProgress, UpstreamError
-from kblockd.client.errors import AlreadyExists, CallError, FailedPrecondition, InvalidArgument
+from kblockd.client.errors import AlreadyExistsError, CallError, FailedPreconditionError, InvalidArgumentError
 from kblockd.domain.keys import caller_key
 from tests.harness import approve, refund
 from tests.integration.pipeline.local import (
@@ -66,7 +66,7 @@ def test_idm_01_another_call_under_the_key_is_a_conflict(site: LocalSite, pay: P
     before = size(site)
     with site.client() as agent:
         for other in (refund(mine, amount="11.00", key=mine), refund(order(), key=mine)):
-            with pytest.raises(AlreadyExists) as caught:
+            with pytest.raises(AlreadyExistsError) as caught:
                 agent.execute(other)
             assert (caught.value.reason, caught.value.execution_id) == ("IDEMPOTENCY_CONFLICT", first.execution_id)
     size(site)  # the minute is over: the second one is a number (AGT-06)
@@ -80,7 +80,7 @@ def test_idm_01_a_key_that_is_in_use_conflicts_too(site: LocalSite) -> None:
     """IDM-01: also while the first one waits for an approval; the same key of another agent is another key."""
     mine = order()
     ask(site, refund(mine, key=mine))
-    with site.client() as agent, pytest.raises(AlreadyExists):
+    with site.client() as agent, pytest.raises(AlreadyExistsError):
         agent.execute(refund(mine, amount="1.00", key=mine))
     with site.client("other") as other:
         assert isinstance(other.execute(refund(order(), key=mine)), ApprovalPending)
@@ -179,11 +179,11 @@ def test_c10_another_key_for_the_same_deed_is_refused_while_it_runs(site: LocalS
         with pytest.raises(CallError) as caught:
             agent.execute(second)
         assert (caught.value.reason, caught.value.consumed) in (("TWIN_UNRESOLVED", False), ("TARGET_BUSY", False))
-        with pytest.raises(FailedPrecondition) as elsewhere:
+        with pytest.raises(FailedPreconditionError) as elsewhere:
             other.execute(refund(mine, key=order()))
         assert elsewhere.value.reason == "TWIN_UNRESOLVED"
         running.join(60)
-        with pytest.raises(FailedPrecondition) as after:
+        with pytest.raises(FailedPreconditionError) as after:
             agent.execute(second)
         assert after.value.reason == "BINDING_CHANGED"  # the first changed the version that was approved
     assert len(effects(pay, mine)) == 1
@@ -193,7 +193,7 @@ def test_c10_another_key_for_the_same_deed_is_refused_while_it_runs(site: LocalS
 def test_idm_19_a_key_that_is_none_is_refused(site: LocalSite, key: str) -> None:
     """IDM-19: never the unprotected path instead; no state."""
     before = size(site)
-    with site.client() as agent, pytest.raises(InvalidArgument) as caught:
+    with site.client() as agent, pytest.raises(InvalidArgumentError) as caught:
         agent.execute(refund(order(), key=key))
     assert caught.value.violations[0].field == "envelope.caller_key"
     assert news(site, before) == []

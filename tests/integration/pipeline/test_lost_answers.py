@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import Answer, Completed, Held, UpstreamError
-from kblockd.client.errors import Aborted, CallError, FailedPrecondition, NotFound, PermissionDenied
+from kblockd.client.errors import AbortedError, CallError, FailedPreconditionError, NotFoundError, PermissionDeniedError
 from kblockd.domain.outcome import Finding
-from kblockd.upstream.adapter import Call as UpstreamCall
 from kblockd.upstream.adapter import Sent
+from kblockd.upstream.adapter import ToolCall as UpstreamCall
 from tests.harness import approve, refund
 from tests.integration.pipeline.local import (
     LocalSite,
@@ -138,7 +138,7 @@ def test_without_any_lookup_the_unknown_is_held(site: LocalSite, pay: PaymentsSe
     assert isinstance(held, Held)
     assert (held.state, held.result_class, held.outcome_unknown) == ("held", "unknown_outcome", True)
     assert held.result_dsse == b""
-    with site.client() as agent, pytest.raises(FailedPrecondition) as twin:
+    with site.client() as agent, pytest.raises(FailedPreconditionError) as twin:
         agent.execute(refund_in("blind", mine, key=order()))
     assert twin.value.reason == "TWIN_UNRESOLVED"
     with site.client("operator") as operator:
@@ -190,7 +190,7 @@ def test_ver_06_a_prohibited_outcome_is_never_success(site: LocalSite, pay: Paym
     with site.client() as agent, pytest.raises(CallError) as refused:
         agent.execute(other)
     if environment == "contained":
-        assert (type(refused.value), refused.value.reason) == (Aborted, "TARGET_BUSY")
+        assert (type(refused.value), refused.value.reason) == (AbortedError, "TARGET_BUSY")
     else:
         assert refused.value.reason == "PRECONDITION_FAILED"
     with site.client("operator") as operator:
@@ -200,7 +200,7 @@ def test_ver_06_a_prohibited_outcome_is_never_success(site: LocalSite, pay: Paym
         "failed_after_side_effect",
         "PROHIBITED_OUTCOME",
     )
-    with site.client() as agent, pytest.raises(FailedPrecondition) as after:
+    with site.client() as agent, pytest.raises(FailedPreconditionError) as after:
         agent.execute(other)
     assert after.value.reason == "PRECONDITION_FAILED"  # the lock is gone, the order is refunded
 
@@ -261,10 +261,10 @@ def test_an_operator_seals_what_is_held(
 
 def test_nobody_resolves_the_action_of_their_own_team(site: LocalSite, held: Answer) -> None:
     """C23: the operator's owner is not the requester's; an agent may not at all; a reason is needed."""
-    with site.client("insider") as insider, pytest.raises(PermissionDenied) as refused:
+    with site.client("insider") as insider, pytest.raises(PermissionDeniedError) as refused:
         insider.resolve(held.execution_id, Finding.PRESENT, "believe me")
     assert "owner" in str(refused.value)
-    with site.client() as agent, pytest.raises((PermissionDenied, NotFound)):
+    with site.client() as agent, pytest.raises((PermissionDeniedError, NotFoundError)):
         agent.resolve(held.execution_id, Finding.PRESENT, "believe me")
     with site.client("operator") as operator, pytest.raises(CallError) as empty:
         operator.resolve(held.execution_id, Finding.PRESENT, "  ")
@@ -281,7 +281,7 @@ def test_rcp_11_a_disposition_frees_the_twin_and_changes_no_result(
     again = refund_in("brief", mine, key=order())
     with site.client("operator") as operator, site.client() as agent:
         sealed = operator.resolve(held.execution_id, Finding.UNPROVABLE, "the provider does not answer")
-        with pytest.raises(FailedPrecondition) as twin:
+        with pytest.raises(FailedPreconditionError) as twin:
             agent.execute(again)
         assert twin.value.reason == "TWIN_UNRESOLVED"
         disposed = operator.resolve(held.execution_id, Finding.PRESENT, "it answered a week later")

@@ -17,7 +17,7 @@ import pytest
 from kblockd.authoring.recorded import Inputs, decisions
 from kblockd.client.answers import Completed, Denied, Held
 from kblockd.client.calls import Call
-from kblockd.client.errors import CallError, FailedPrecondition, Unavailable
+from kblockd.client.errors import CallError, FailedPreconditionError, UnavailableError
 from kblockd.domain.canonical import digest
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import TargetPin
@@ -132,7 +132,7 @@ def well_again(site: LocalSite) -> None:
         with site.client() as agent:
             try:
                 return agent.execute(refund(mine, key=mine)).state == "pending_approval"
-            except Unavailable:
+            except UnavailableError:
                 return False
 
     until(answered)
@@ -154,7 +154,7 @@ def test_pol_01_pol_10_an_engine_that_fails_denies_and_closes_nothing(
     where the engine was the reason."""
     mine = f"{word}-{order()}"
     before = size(tricky)
-    with tricky.client() as agent, pytest.raises(Unavailable) as caught:
+    with tricky.client() as agent, pytest.raises(UnavailableError) as caught:
         agent.execute(refund(mine, key=mine))
     error = caught.value
     assert (error.reason, error.retryable, error.executed, error.consumed) == (reason, retryable, False, False)
@@ -166,12 +166,12 @@ def test_agt_08_a_rule_that_fails_on_an_argument_refuses_the_call(tricky: LocalS
     """AGT-08: FAILED_PRECONDITION with POLICY_ERROR, not retryable; no execution, one refusal on record."""
     mine = f"error3-{order()}"
     before = size(tricky)
-    with tricky.client() as agent, pytest.raises(FailedPrecondition) as caught:
+    with tricky.client() as agent, pytest.raises(FailedPreconditionError) as caught:
         agent.execute(refund(mine, key=mine))
     error = caught.value
     assert (error.reason, error.retryable, error.executed, error.consumed) == ("POLICY_ERROR", False, False, False)
     until(lambda: [r["body"]["reason"] for r in news(tricky, before)] == ["POLICY_ERROR"])
-    with tricky.client() as agent, pytest.raises(FailedPrecondition):
+    with tricky.client() as agent, pytest.raises(FailedPreconditionError):
         agent.execute(refund(mine, key=mine))
 
 
@@ -184,7 +184,7 @@ def test_pol_01_an_engine_that_fails_at_stage_8_consumes_nothing(
     pending = ask(tricky, refund(mine, key=mine))
     approve(tricky, pending.approval_id)
     with tricky.client() as agent:
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(UnavailableError) as caught:
             agent.execute(refund(mine, key=mine))
         assert (caught.value.reason, caught.value.consumed) == (reason, False)
         assert agent.get(execution_id=pending.execution_id).answer.state == "approved"
@@ -239,7 +239,7 @@ def test_pol_13_a_killed_policy_process_needs_nobody(tricky: LocalSite) -> None:
     with tricky.client() as agent:
         try:
             said = agent.execute(refund(mine, key=mine)).state
-        except Unavailable as error:
+        except UnavailableError as error:
             said = f"{error.reason}, consumed {error.consumed}"
     reason, _, known = said.partition(", consumed ")
     assert said == "pending_approval" or (reason in ("POLICY_DOWN", "POLICY_TIMEOUT") and known in ("False", "None"))
@@ -492,7 +492,7 @@ def test_pol_04_without_a_policy_everything_is_refused_until_there_is_one(paymen
         made.start(wait=False)
         assert not made._healthy()
         mine = order()
-        with made.client() as agent, pytest.raises(Unavailable) as caught:
+        with made.client() as agent, pytest.raises(UnavailableError) as caught:
             agent.execute(refund(mine, key=mine))
         # At stage 0 nobody has looked whether this call repeats one that acted: nothing is said of it.
         assert (caught.value.reason, caught.value.consumed) == ("POLICY_UNDEFINED", None)

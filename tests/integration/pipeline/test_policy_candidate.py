@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kblockd.cli.kblockd import kblockd
-from kblockd.client.errors import InvalidArgument, PermissionDenied
+from kblockd.client.errors import InvalidArgumentError, PermissionDeniedError
 from tests.integration.pipeline.limits import limited, policy, refunds
 from tests.integration.pipeline.local import LocalSite, news, size, until
 
@@ -91,7 +91,7 @@ def test_a_bundle_that_an_activation_would_refuse_leaves_the_candidate(shop_site
     refused = run(site, str(bad))
     assert refused.exit_code == 1
     assert "kblock/recovery/result" in refused.stdout
-    with site.client("operator") as operator, pytest.raises(InvalidArgument, match="gzip"):
+    with site.client("operator") as operator, pytest.raises(InvalidArgumentError, match="gzip"):
         operator.set_policy_candidate(b"not an archive")
     assert report(site, "--status")["revision"] == good["revision"]
     report(site, "--clear")
@@ -105,7 +105,7 @@ def test_only_policy_editors_and_operators_set_a_candidate(shop_site: LocalSite,
             client.policy_candidate,
             client.clear_policy_candidate,
         ):
-            with pytest.raises(PermissionDenied):
+            with pytest.raises(PermissionDeniedError):
                 attempt()
 
 

@@ -14,7 +14,7 @@ import pytest
 from kblockd.authoring.recorded import Inputs, Recorded, RecordedQuestion, decisions
 from kblockd.client.answers import Completed, Held
 from kblockd.client.calls import Call
-from kblockd.client.errors import FailedPrecondition
+from kblockd.client.errors import FailedPreconditionError
 from kblockd.domain.canonical import digest
 from kblockd.domain.envelope import TargetPin
 from kblockd.domain.ledger import rows
@@ -78,7 +78,7 @@ def unmet(site: LocalSite, pay: PaymentsServer) -> str:
     mine = "NONE" + order()
     pending = ask(site, refund(mine, key=mine))
     approve(site, pending.approval_id)
-    with site.client() as agent, pytest.raises(FailedPrecondition, match="NOT_REFUNDABLE"):
+    with site.client() as agent, pytest.raises(FailedPreconditionError, match="NOT_REFUNDABLE"):
         agent.execute(refund(mine, key=mine))
     until(lambda: "call.refused" in types(site, pending.execution_id))
     return pending.execution_id

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kblockd.authoring.recorded import Inputs, decisions
-from kblockd.client.errors import PermissionDenied
+from kblockd.client.errors import PermissionDeniedError
 from kblockd.domain.canonical import digest
 from kblockd.store.database import open_view
 from tests.harness import refund
@@ -76,7 +76,7 @@ def test_agents_and_approvers_may_not_ask(site: LocalSite, who: str, method: str
     """R110: whoever may ask for any input learns where the limits lie. The refusal is on record."""
     before = size(site)
     arguments = () if method == "policy_status" else (DECISION, {})
-    with site.client(who) as client, pytest.raises(PermissionDenied) as refused:
+    with site.client(who) as client, pytest.raises(PermissionDeniedError) as refused:
         getattr(client, method)(*arguments)
     assert refused.value.reason == "PERMISSION_DENIED"
     until(lambda: [r["type"] for r in news(site, before)] == ["call.refused"])

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import ApprovalPending, Completed, Denied
-from kblockd.client.errors import CallError, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
+from kblockd.client.errors import (
+    CallError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from kblockd.config import ConfigurationError
 from kblockd.domain.envelope import BindingPin, TargetPin
 from tests.harness import approve, refund, refund_contract
@@ -90,10 +96,10 @@ def test_a_pin_that_differs_names_its_field(site: LocalSite, pin: dict[str, Any]
     mine = order()
     before = size(site)
     error = refused(site, refund(mine, key=mine, **pin), "PIN_MISMATCH")
-    assert isinstance(error, FailedPrecondition)
+    assert isinstance(error, FailedPreconditionError)
     assert field in str(error)
     until(lambda: [r["type"] for r in news(site, before)] == ["call.refused"])
-    with site.client() as agent, pytest.raises(NotFound):
+    with site.client() as agent, pytest.raises(NotFoundError):
         agent.get(caller_key=mine)
 
 
@@ -130,7 +136,7 @@ def test_r014_a_target_that_differs_from_the_arguments_is_refused(site: LocalSit
         arguments=json.loads(call.envelope.arguments_json),
         key=mine,
     )
-    with site.client() as agent, pytest.raises(InvalidArgument) as caught:
+    with site.client() as agent, pytest.raises(InvalidArgumentError) as caught:
         agent.execute(other)
     assert caught.value.violations[0].field == "envelope.target"
 
@@ -272,7 +278,7 @@ def test_r112_an_approver_who_is_gone_takes_the_approval_along(own: LocalSite, p
     own.restart()
     try:
         error = refused(own, refund(mine, key=mine), "PERMISSION_DENIED")
-        assert isinstance(error, PermissionDenied)
+        assert isinstance(error, PermissionDeniedError)
         assert "local:lead" in str(error)
         assert state(own, pending.execution_id) == "approved"
     finally:
@@ -307,7 +313,7 @@ def test_r144_a_requester_who_is_gone_gets_nothing_and_runs_nothing(own: LocalSi
             with own.client("other") as other, pytest.raises(CallError):
                 other.execute(refund(key, key=key))
         assert not own.socket("other").exists()
-        with own.client() as agent, pytest.raises(NotFound):
+        with own.client() as agent, pytest.raises(NotFoundError):
             agent.get(execution_id=pending.execution_id)
         with own.client("operator") as operator:
             assert operator.get(execution_id=pending.execution_id).answer.state == "approved"
@@ -382,7 +388,7 @@ def test_r143_a_keyed_repeat_is_resolved_before_anything_else(own: LocalSite) ->
     (actions.parent / "other.yaml").write_text(json.dumps(refund_contract({"action": {"environment": "staging"}})))
     own.restart()
     try:
-        with own.client() as agent, pytest.raises(InvalidArgument) as caught:
+        with own.client() as agent, pytest.raises(InvalidArgumentError) as caught:
             agent.execute(refund(mine, key=mine))
         assert caught.value.reason == "UNKNOWN_TOOL"
     finally:
@@ -427,7 +433,7 @@ def test_apv_03_the_deadline_passed_while_the_daemon_was_down(own: LocalSite, pa
         assert pending[unbounded].approval_id in shown
         assert not shown & {pending[waiting].approval_id, pending[approved].approval_id}
         assert lead.approval(pending[waiting].approval_id).state == "expired"
-    with pytest.raises(FailedPrecondition) as late:
+    with pytest.raises(FailedPreconditionError) as late:
         approve(own, pending[waiting].approval_id)
     assert late.value.reason == "APPROVAL_NOT_VALID"
     assert effects(pay, approved) == []

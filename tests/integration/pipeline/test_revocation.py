@@ -13,7 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kblockd.client.answers import Answer, ApprovalPending, Completed, Denied
-from kblockd.client.errors import CallError, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
+from kblockd.client.errors import (
+    CallError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from tests.harness import approve, refund, revoke
 from tests.integration.pipeline.local import (
     LocalSite,
@@ -88,7 +94,7 @@ def test_r108_revoked_before_its_use_nothing_runs(
 
 
 @pytest.mark.parametrize(
-    ("who", "kind"), [("counsel", PermissionDenied), ("auditor", PermissionDenied), ("other", NotFound)]
+    ("who", "kind"), [("counsel", PermissionDeniedError), ("auditor", PermissionDeniedError), ("other", NotFoundError)]
 )
 def test_r108_who_may_not_revoke(site: LocalSite, pay: PaymentsServer, who: str, kind: type[CallError]) -> None:
     """R108, C9: somebody with another role, an auditor, and an agent that did not ask: it still runs."""
@@ -107,7 +113,7 @@ def test_r363_what_is_used_cannot_be_revoked(site: LocalSite, pay: PaymentsServe
     mine = order()
     done = run_approved(site, refund(mine, key=mine))
     late = refused(site, done.approval_id)
-    assert isinstance(late, FailedPrecondition)
+    assert isinstance(late, FailedPreconditionError)
     assert (late.reason, late.consumed, late.executed) == ("APPROVAL_NOT_VALID", True, True)
     assert late.execution_id == done.execution_id
     assert "look at the execution" in late.next_step
@@ -136,7 +142,7 @@ def test_what_is_revoked_is_not_decided_any_more(site: LocalSite) -> None:
     approve(site, pending.approval_id)
     assert revoke(site, pending.approval_id, "chief") is None
     for who in ("chief", "lead"):
-        with pytest.raises(FailedPrecondition, match="is revoked"):
+        with pytest.raises(FailedPreconditionError, match="is revoked"):
             approve(site, pending.approval_id, who=who)
     with site.client() as agent:
         check_over(agent.execute(call))
@@ -180,7 +186,7 @@ def test_idm_04_a_keyless_call_is_new_after_a_revocation(site: LocalSite, pay: P
     second = ask(site, refund(mine))
     assert isinstance(second, ApprovalPending)
     assert (second.execution_id != first.execution_id, second.approval_id != first.approval_id) == (True, True)
-    with site.client() as agent, pytest.raises(FailedPrecondition) as citing:
+    with site.client() as agent, pytest.raises(FailedPreconditionError) as citing:
         agent.execute(refund(mine, key=mine, approval_id=first.approval_id))
     assert citing.value.reason == "PIN_MISMATCH"
     assert effects(pay, mine) == []
@@ -190,14 +196,14 @@ def test_idm_04_a_keyless_call_is_new_after_a_revocation(site: LocalSite, pay: P
 def test_a_revocation_says_why(site: LocalSite, reason: str) -> None:
     pending = ask(site, refund(order(), key=order()))
     with site.client("lead") as lead:
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(InvalidArgumentError):
             lead.revoke(pending.approval_id, reason)
         assert lead.approval(pending.approval_id).state == "pending"
 
 
 def test_an_unknown_approval_is_not_revoked(site: LocalSite) -> None:
     """R673: typed, and nothing is learnt."""
-    assert isinstance(refused(site, "apr_" + "0" * 32), NotFound)
+    assert isinstance(refused(site, "apr_" + "0" * 32), NotFoundError)
 
 
 def test_the_reason_is_kept_beside_the_record(site: LocalSite) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kblockd.client import ApprovalPending, CallError, PermissionDenied, ResourceExhausted
+from kblockd.client import ApprovalPending, CallError, PermissionDeniedError, ResourceExhaustedError
 from tests.harness import approve, refund, revoke
 from tests.integration.pipeline.local import (
     LocalSite,
@@ -49,7 +49,7 @@ def test_agt_06_a_short_disk_takes_no_new_record_and_lets_what_has_begun_end(
     begun = ask(site, running)
     approve(site, begun.approval_id)
     left = [ask(site, call) for call in (waiting, other, third)]
-    with site.client() as agent, pytest.raises(PermissionDenied):
+    with site.client() as agent, pytest.raises(PermissionDeniedError):
         agent.policy_status()  # so that stage 0's answer is remembered, and on record
     site.reader.list(["held"])
     pay.control(stall_before_seconds=2.0)
@@ -59,12 +59,12 @@ def test_agt_06_a_short_disk_takes_no_new_record_and_lets_what_has_begun_end(
     with short(site):
         with site.client() as agent:
             for call in (refund(order(), key=order()), refund_in("twice", order(), key=order())):
-                with pytest.raises(ResourceExhausted) as refused:
+                with pytest.raises(ResourceExhaustedError) as refused:
                     agent.execute(call)
                 assert (refused.value.reason, refused.value.retryable) == ("OVERLOAD", True)
                 assert "free_space_mib" in str(refused.value)
             for _ in range(5):
-                with pytest.raises(PermissionDenied):
+                with pytest.raises(PermissionDeniedError):
                     agent.policy_status()
             assert isinstance(agent.execute(waiting), ApprovalPending)  # a repeat is answered
         with pytest.raises(CallError) as undecided:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import Answer, Completed, Held
-from kblockd.client.errors import FailedPrecondition, Unavailable
+from kblockd.client.errors import FailedPreconditionError, UnavailableError
 from tests.harness import ROOT
 from tests.integration.pipeline import shop as shops
 from tests.integration.pipeline.limits import UNUSED
@@ -123,7 +123,7 @@ def test_ups_11_ups_18_a_snapshot_that_cannot_be_kept_refuses_the_call(site: Loc
     mine = order()
     before = size(site)
     shop.shop.faults[f"/orders/{mine}"] = raw(b'{"exists":true,"locked":true,"version":1,' + member + b"}")
-    with pytest.raises(FailedPrecondition) as refused:
+    with pytest.raises(FailedPreconditionError) as refused:
         execute(site, "refuse", mine)
     error = refused.value
     assert (error.reason, error.retryable, error.executed, error.consumed) == ("TARGET_UNREADABLE", False, False, False)
@@ -150,7 +150,7 @@ def test_ups_18_half_an_answer_may_be_whole_the_next_time(site: LocalSite, shop:
     ):
         mine = order()
         shop.shop.faults[f"/orders/{mine}"] = reply
-        with pytest.raises(Unavailable) as refused:
+        with pytest.raises(UnavailableError) as refused:
             execute(site, "refuse", mine)
         assert (refused.value.reason, refused.value.retryable) == ("UPSTREAM_UNAVAILABLE", retryable)
         assert ("repeat" in refused.value.next_step) is retryable
@@ -213,7 +213,7 @@ def test_ups_18_numbers_as_text_reach_policy_and_verification(site: LocalSite, s
     assert body(site, done.execution_id, "finding.reconciled")["finding"] == "present"
     locked = order()
     shop.shop.faults[f"/orders/{locked}"] = raw(b'{"locked":true,"version":1,' + number + b"}")
-    with pytest.raises(FailedPrecondition) as refused:
+    with pytest.raises(FailedPreconditionError) as refused:
         execute(site, "text", locked)
     assert refused.value.reason == "PRECONDITION_FAILED"
     assert shop.shop.of(locked) == []

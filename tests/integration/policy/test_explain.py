@@ -16,7 +16,7 @@ from kblockd.policy.bundles.bundle import Bundle, read
 from kblockd.policy.deciding.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
 from kblockd.policy.deciding.evaluator import Evaluator
 from kblockd.policy.deciding.explanation import Explanation
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from tests.contract.policy.support import ALLOW, ALLOW_REFUND, CountingIds, RealClock, children, deciding, document
 from tests.integration.policy.observers import observer
 from tests.unit.policy.test_shipped import FOLDER, refund
@@ -127,7 +127,7 @@ async def test_an_error_quotes_the_input_only_for_whoever_gave_it(engine: str, t
 @BOTH
 async def test_a_bundle_that_does_not_load_is_refused_with_its_place(engine: str, tmp_path: Path) -> None:
     bundle = Bundle.of(deciding("result := nobody(1) if input.args.a"))
-    with pytest.raises(PolicyRefused) as refused:
+    with pytest.raises(BundleRefused) as refused:
         await explained(engine, tmp_path, bundle, document())
     assert {(fault.file, fault.line) for fault in refused.value.faults} == {("decision.rego", 7)}
 
@@ -135,7 +135,7 @@ async def test_a_bundle_that_does_not_load_is_refused_with_its_place(engine: str
 @BOTH
 async def test_neither_network_nor_clock_is_there_while_explaining(engine: str, tmp_path: Path) -> None:
     bundle = Bundle.of(deciding('x := http.send({"method": "GET", "url": "http://127.0.0.1:1"})'))
-    with pytest.raises(PolicyRefused, match=r"http\.send may not be called"):
+    with pytest.raises(BundleRefused, match=r"http\.send may not be called"):
         await explained(engine, tmp_path, bundle, document())
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kblockd.authoring.trials import Trials
 from kblockd.policy.bundles.bundle import Bundle, read
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from tests.contract.policy.support import ALLOW, deciding, opa_binary, write
 from tests.integration.policy.observers import runner
 from tests.unit.policy.test_shipped import FOLDER
@@ -111,5 +111,5 @@ async def test_only_the_tests_that_are_asked_for_run(engine: str, tmp_path: Path
 
 async def test_a_pattern_that_is_none_and_a_runaway_test_are_refused(tmp_path: Path) -> None:
     bundle = Bundle.of({**deciding(), "a_test.rego": "package a_test\nimport rego.v1\ntest_a if true\n"})
-    with pytest.raises(PolicyRefused, match="not a regular expression"):
+    with pytest.raises(BundleRefused, match="not a regular expression"):
         await runner("embedded", tmp_path).test(bundle, "(")

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from kblockd.client.answers import Completed, Denied
-from kblockd.client.errors import Aborted, FailedPrecondition, PermissionDenied
+from kblockd.client.errors import AbortedError, FailedPreconditionError, PermissionDeniedError
 from tests.harness import approve, revoke
 from tests.integration.pipeline.local import ask, effects, order, refund_in, run_approved, types
 from tests.integration.races.changes import Disabled
@@ -40,7 +40,7 @@ def test_r363_consumed_meanwhile(staged: StagedSite, pay: PaymentsServer) -> Non
     meanwhile(staged, lambda: told(staged, call))
     late = revoke(staged, pending.approval_id)
     assert staged.boundaries.clear() == []
-    assert isinstance(late, FailedPrecondition), late
+    assert isinstance(late, FailedPreconditionError), late
     assert (late.reason, late.executed, late.consumed) == ("APPROVAL_NOT_VALID", True, True)
     assert isinstance(told(staged, call), Completed)
     assert "approval.revoked" not in types(staged, pending.execution_id)
@@ -69,7 +69,7 @@ def test_r108_revoked_meanwhile(staged: StagedSite) -> None:
     meanwhile(staged, lambda: revoke(staged, pending.approval_id, "operator"))
     late = revoke(staged, pending.approval_id)
     assert staged.boundaries.clear() == []
-    assert isinstance(late, FailedPrecondition), late
+    assert isinstance(late, FailedPreconditionError), late
     assert (late.reason, late.consumed) == ("APPROVAL_NOT_VALID", False)
     assert types(staged, pending.execution_id).count("approval.revoked") == 1
 
@@ -83,9 +83,9 @@ def test_r036_disabled_meanwhile(staged: StagedSite, verdict: str) -> None:
     staged.boundaries.at(ORDERING, lambda: disabled.make(staged, pending.approval_id))
     try:
         if verdict == "revoke":
-            assert isinstance(revoke(staged, pending.approval_id), PermissionDenied)
+            assert isinstance(revoke(staged, pending.approval_id), PermissionDeniedError)
         else:
-            with pytest.raises(Aborted):
+            with pytest.raises(AbortedError):
                 approve(staged, pending.approval_id, verdict)
         assert staged.boundaries.clear() == []
     finally:
@@ -109,7 +109,7 @@ def test_a_revocation_that_always_meets_another_change_gives_up(staged: StagedSi
     staged.boundaries.at(ORDERING, change)
     late = revoke(staged, pending.approval_id)
     assert staged.boundaries.clear() == [ORDERING]
-    assert isinstance(late, Aborted), late
+    assert isinstance(late, AbortedError), late
     assert (late.reason, late.retryable, late.consumed, len(met)) == ("CONFLICT", True, False, 3)
     assert revoke(staged, pending.approval_id) is None
 
@@ -123,7 +123,7 @@ def test_r036_disabled_on_record_counts_before_the_configuration_follows(staged:
     staged.run(disabled.make(staged, pending.approval_id))
     staged.configured.principals["local:lead"] = lead
     try:
-        assert isinstance(revoke(staged, pending.approval_id), PermissionDenied)
+        assert isinstance(revoke(staged, pending.approval_id), PermissionDeniedError)
     finally:
         staged.run(disabled.undo(staged))
     assert isinstance(run_approved(staged, refund_in("production", order(), key=order())), Completed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kblockd.client.answers import Held, UpstreamError
-from kblockd.client.errors import FailedPrecondition
+from kblockd.client.errors import FailedPreconditionError
 from kblockd.domain.outcome import Finding
 from tests.harness import approve
 from tests.integration.pipeline.local import ask, effects, order, refund_in, types
@@ -29,7 +29,7 @@ def test_c10_an_unknown_outcome_stops_its_twin_at_the_consumption(staged: Staged
         assert isinstance(sealed, UpstreamError)
         assert sealed.outcome_unknown
         pay.control(refuse=False)
-        with pytest.raises(FailedPrecondition) as twin:
+        with pytest.raises(FailedPreconditionError) as twin:
             agent.execute(second)
     assert (twin.value.reason, twin.value.consumed) == ("TWIN_UNRESOLVED", False)
     assert "execution.claimed" not in types(staged, pending[1].execution_id)

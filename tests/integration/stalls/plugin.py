@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict
 
-from kblockd.upstream.adapter import AdapterContext, Call, Outcome, Sent, ToolDescription
+from kblockd.upstream.adapter import AdapterContext, Outcome, Sent, ToolCall, ToolDescription
 
 BRIEF_SECONDS: Final = 1.0
 LEAKED: Final = 50
@@ -98,12 +98,12 @@ class StallingAdapter:
         """The same for each."""
         return ToolDescription(tool, "1", {"name": tool})
 
-    async def read(self, call: Call) -> Outcome:
+    async def read(self, call: ToolCall) -> Outcome:
         """Every order is there and paid."""
         order = {"order_id": call.arguments["order_id"], "exists": True, "version": 1, "status": "paid"}
         return Outcome(Sent.ANSWERED, {**order, "amount": "100.00", "currency": "EUR", "refunded": "0.00"})
 
-    async def invoke(self, call: Call) -> Outcome:
+    async def invoke(self, call: ToolCall) -> Outcome:
         """One line, then whatever the order says."""
         order = call.arguments["order_id"]
         with self._effects.open("a") as file:
@@ -113,7 +113,7 @@ class StallingAdapter:
 
     lookup = read
 
-    async def poll(self, operation: str, call: Call) -> Outcome:
+    async def poll(self, operation: str, call: ToolCall) -> Outcome:
         """Nothing is accepted here."""
         return Outcome(Sent.NOT_SENT)
 

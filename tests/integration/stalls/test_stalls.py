@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from kblockd.client import Completed, InProgress, Unavailable, UpstreamError
+from kblockd.client import Completed, InProgress, UnavailableError, UpstreamError
 from kblockd.ending import EXIT_FAILED
 from kblockd.watchdog import EXIT_STALLED
 from tests.integration.stalls.answers import (
@@ -38,7 +38,7 @@ def test_lse_01_a_loop_that_is_blocked_for_longer_than_a_lease_ends_the_daemon(s
     stalled.start()
     blocked, others = stalled.stalled("block"), [stalled.other() for _ in range(3)]
     told, *_ = execute_all(stalled, [blocked, *others])
-    assert isinstance(told, Unavailable)
+    assert isinstance(told, UnavailableError)
     assert stalled.site.wait_dead() == EXIT_STALLED
     assert "the event loop stalled" in stalled.site.said()
     stalled.start()
@@ -104,7 +104,7 @@ def test_rpc_03_a_task_that_ends_the_loop_is_no_orderly_stop(stalled: Stalled) -
     told to stop; the next life is well, and nothing is done twice."""
     stalled.start()
     call, others = stalled.stalled("bomb"), [stalled.other() for _ in range(2)]
-    assert isinstance(execute(stalled, call), Completed | Unavailable)
+    assert isinstance(execute(stalled, call), Completed | UnavailableError)
     assert stalled.site.wait_dead() == EXIT_FAILED
     assert "a SystemExit from a foreign task" in stalled.site.said()
     stalled.start()

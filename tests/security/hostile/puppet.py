@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from kblockd.policy.deciding import Decision
-from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.adapter import Outcome, Sent, ToolCall
 from kblockd.upstream.wrapper import NotBegun
 from tests.integration.pipeline.local import LocalSite
 
 OnLate = Callable[[Outcome], None]
-Invoke = Callable[[Call, OnLate], Awaitable[Outcome]]
-Read = Callable[[Call], Awaitable[Outcome]]
+Invoke = Callable[[ToolCall, OnLate], Awaitable[Outcome]]
+Read = Callable[[ToolCall], Awaitable[Outcome]]
 LOST = Outcome(Sent.LOST, code="UPSTREAM_TIMEOUT", detail="no valid answer before the deadline")
 DONE = Outcome(Sent.ANSWERED, output={"refund_id": "re_late", "status": "succeeded"})
 ABSENT = Outcome(Sent.ANSWERED, output={"found": False})
@@ -30,7 +30,7 @@ class Puppet:
         self.on_invoke: Invoke = real.write.invoke
         self.on_read: Read = real.read.read
         self.on_lookup: Read = real.read.lookup
-        self.invoked: list[Call] = []
+        self.invoked: list[ToolCall] = []
         self.check_credential = real.write.check_credential
         self.describe = real.read.describe
         self.poll = real.write.poll
@@ -52,7 +52,7 @@ class Puppet:
 
     async def invoke(
         self,
-        call: Call,
+        call: ToolCall,
         on_late: OnLate,
         permit: Callable[[bool], bool],
         on_outlive: Callable[[], object],
@@ -64,11 +64,11 @@ class Puppet:
         self.invoked.append(call)
         return await self.on_invoke(call, on_late)
 
-    async def read(self, call: Call) -> Outcome:
+    async def read(self, call: ToolCall) -> Outcome:
         """Snapshots and verifications."""
         return await self.on_read(call)
 
-    async def lookup(self, call: Call) -> Outcome:
+    async def lookup(self, call: ToolCall) -> Outcome:
         """Does the effect exist?"""
         return await self.on_lookup(call)
 

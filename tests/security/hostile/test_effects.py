@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import Completed, Denied, Held
-from kblockd.client.errors import CallError, InvalidArgument
+from kblockd.client.errors import CallError, InvalidArgumentError
 from kblockd.domain.clock import parse_rfc3339, rfc3339
 from kblockd.domain.envelope import BindingPin, TargetPin
 from kblockd.execution import reconcile, resume
-from kblockd.execution.reconcile import Standing, _Found
+from kblockd.execution.reconcile import EffectStanding, _Found
 from kblockd.policy.deciding.entrypoints import PRECONDITIONS, Effect
 from kblockd.policy.deciding.floor import ruled
 from kblockd.store.protocol import StoreFailed
 from kblockd.system import SystemClock, since_boot
-from kblockd.upstream.adapter import Call, Outcome, ToolDescription
+from kblockd.upstream.adapter import Outcome, ToolCall, ToolDescription
 from tests.harness import approve, refund
 from tests.integration.pipeline.local import (
     LocalSite,
@@ -40,12 +40,12 @@ from tests.security.hostile.puppet import ABSENT, DONE, LOST, OnLate, Puppet, af
 from tests.upstreams.payments import PaymentsServer
 
 
-async def lost(call: Call, on_late: OnLate) -> Outcome:
+async def lost(call: ToolCall, on_late: OnLate) -> Outcome:
     """Sent, and nothing came back."""
     return LOST
 
 
-async def absent(call: Call) -> Outcome:
+async def absent(call: ToolCall) -> Outcome:
     """The lookup says no, strongly consistent."""
     return ABSENT
 
@@ -216,7 +216,7 @@ def test_a_late_answer_forbids_the_next_attempt(site: LocalSite, puppet: Puppet)
     """The absence was "proved", and then the first attempt answered that it had acted: no second effect. R187, C2."""
     waiting: list[OnLate] = []
 
-    async def first(call: Call, on_late: OnLate) -> Outcome:
+    async def first(call: ToolCall, on_late: OnLate) -> Outcome:
         waiting.append(on_late)
         return LOST
 
@@ -236,13 +236,13 @@ def test_a_late_answer_forbids_the_next_attempt(site: LocalSite, puppet: Puppet)
 def test_a_late_answer_beats_an_absence_that_was_asked_for_before_it(site: LocalSite, puppet: Puppet) -> None:
     """The answer comes while the lookup is under way. RPC-09: evidence is not thrown away."""
     waiting: list[OnLate] = []
-    asked: list[Call] = []
+    asked: list[ToolCall] = []
 
-    async def first(call: Call, on_late: OnLate) -> Outcome:
+    async def first(call: ToolCall, on_late: OnLate) -> Outcome:
         waiting.append(on_late)
         return LOST
 
-    async def slow(call: Call) -> Outcome:
+    async def slow(call: ToolCall) -> Outcome:
         asked.append(call)
         if len(asked) == 2:  # asked for beyond finality
             waiting.pop()(DONE)
@@ -257,7 +257,7 @@ def test_a_late_answer_beats_an_absence_that_was_asked_for_before_it(site: Local
 def test_absence_is_final_only_that_long_after_the_exchange_ended(site: LocalSite, puppet: Puppet) -> None:
     """Bytes may leave until the exchange ends, long after the marker. R190, VER-01."""
 
-    async def slow(call: Call, on_late: OnLate) -> Outcome:
+    async def slow(call: ToolCall, on_late: OnLate) -> Outcome:
         await asyncio.sleep(2.5)  # longer than the contract's absent_final_after_seconds
         return LOST
 
@@ -275,7 +275,7 @@ async def test_one_lookup_that_finds_it_outweighs_one_that_does_not(
     """An effect that is there is not absent, in whatever order the contract asks."""
 
     async def asked(parts: Any, classified: Any, lookup: Any) -> _Found:
-        return _Found(Standing(lookup.says), "effect_key", None, "")
+        return _Found(EffectStanding(lookup.says), "effect_key", None, "")
 
     monkeypatch.setattr(reconcile, "_ask", asked)
     lookups = [types.SimpleNamespace(by="effect_key", says=says) for says in order_of]
@@ -286,7 +286,7 @@ async def test_one_lookup_that_finds_it_outweighs_one_that_does_not(
     parts: Any = None
     found = await reconcile._ask_all(parts, classified)
     assert found is not None
-    assert found.standing is Standing.PRESENT
+    assert found.standing is EffectStanding.PRESENT
 
 
 async def test_no_attempt_after_another_boot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +337,7 @@ def test_a_version_of_any_length_neither_breaks_nor_enters_the_ledger(site: Loca
     """A lying read: 70,000 characters where a version should stand. Once an INTERNAL; no free text in records."""
     real = puppet.on_read
 
-    async def lies(call: Call) -> Outcome:
+    async def lies(call: ToolCall) -> Outcome:
         outcome = await real(call)
         if call.tool == "get_order":
             return dataclasses.replace(outcome, output={**outcome.output, "version": "call 555-1234 " * 5000})
@@ -355,6 +355,6 @@ def test_arguments_that_grow_in_canonical_form_are_refused(site: LocalSite) -> N
     call = refund_in("demo", "o-1", operation="demo.loose")
     envelope = dataclasses.replace(call.envelope, arguments_json=b'{"order_id":"o-1","x":[' + values + b"]}")
     before = size(site)
-    with site.client() as agent, pytest.raises(InvalidArgument):
+    with site.client() as agent, pytest.raises(InvalidArgumentError):
         agent.execute(dataclasses.replace(call, envelope=envelope))
     assert size(site) == before

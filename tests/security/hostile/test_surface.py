@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kblockd.approvals.quoting import quote, warnings
-from kblockd.client.errors import CallError, NotFound, PermissionDenied
-from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.client.errors import CallError, NotFoundError, PermissionDeniedError
+from kblockd.upstream.adapter import Outcome, Sent, ToolCall
 from kblockd.upstream.address_guard import is_global_unicast
 from kblockd.upstream.credentials import Credential
 from kblockd.upstream.wrapper import CallLimits, GuardedAdapter
@@ -80,7 +80,7 @@ class _Echo:
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
 
-    async def read(self, call: Call) -> Outcome:
+    async def read(self, call: ToolCall) -> Outcome:
         return self._outcome
 
     invoke = read
@@ -100,7 +100,7 @@ async def _answered(outcome: Outcome, tmp_path: Path) -> Outcome:
         limits=CallLimits(4096),
     )
     loop = asyncio.get_running_loop()
-    return await guarded.read(Call("t", {}, "", "none", "", loop.time() + 5, None, {}))
+    return await guarded.read(ToolCall("t", {}, "", "none", "", loop.time() + 5, None, {}))
 
 
 async def test_a_read_that_echoes_the_write_credential_is_scrubbed(tmp_path: Path) -> None:
@@ -153,10 +153,10 @@ def test_another_agent_sees_nothing(site: LocalSite, done: tuple[str, str, str])
             lambda: other.get(caller_key=key),
             lambda: list(other.watch(execution_id)),
         ):
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 look()
         for call in (lambda: other.approval(approval_id), lambda: other.receipt(execution_id), other.read_ledger):
-            with pytest.raises(PermissionDenied):
+            with pytest.raises(PermissionDeniedError):
                 call()
 
 
@@ -170,7 +170,7 @@ def test_another_agents_key_is_another_key(site: LocalSite, done: tuple[str, str
 
 def test_an_approver_cannot_execute_and_an_agent_cannot_decide(site: LocalSite, done: tuple[str, str, str]) -> None:
     """The confused deputy: each socket is one principal, and its methods are its own."""
-    with site.client("lead") as lead, pytest.raises(PermissionDenied):
+    with site.client("lead") as lead, pytest.raises(PermissionDeniedError):
         lead.execute(refund(order()))
     with site.client() as agent, pytest.raises(CallError):
         agent.decide(done[1], action_sha256="0" * 64, presented_sha256="0" * 64, verdict="approve", reason="mine")

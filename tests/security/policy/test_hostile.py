@@ -13,7 +13,7 @@ from kblockd.policy.deciding import PolicyFailure
 from kblockd.policy.deciding.entrypoints import DECISION
 from kblockd.policy.embedded.engine import check
 from kblockd.policy.embedded.pool import EmbeddedLimits
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from tests.contract.policy.support import (
     ALLOW,
     ALLOW_REFUND,
@@ -35,14 +35,14 @@ HUGE = "package kblock.decision\n\nresult := [" + "1, " * 200_000 + "1]\n"
 @pytest.mark.parametrize("bomb", [NESTED, DEEP, HUGE], ids=["doubling", "deep", "huge"])
 async def test_parser_bomb_is_refused_within_the_limits(bomb: str) -> None:
     started, before = time.monotonic(), children()
-    with pytest.raises(PolicyRefused):
+    with pytest.raises(BundleRefused):
         await check(Bundle.of(files(decision=bomb)), EmbeddedLimits(load_seconds=3.0))
     assert time.monotonic() - started < HANG_SECONDS / 2
     assert children() <= before
 
 
 async def refusal(**changed: str) -> str:
-    with pytest.raises(PolicyRefused) as raised:
+    with pytest.raises(BundleRefused) as raised:
         await check(Bundle.of(files(**changed)), PATIENT)
     return str(raised.value)
 
@@ -56,7 +56,7 @@ async def test_undefined_network_builtin_never_becomes_an_allowance() -> None:
 
 async def test_document_cannot_stand_in_for_a_rule() -> None:
     texts = files(data__json='{"kblock": {"decision": {"result": ' + ALLOW + "}}}")
-    with pytest.raises(PolicyRefused, match="data"):
+    with pytest.raises(BundleRefused, match="data"):
         await check(Bundle.of(texts), PATIENT)
 
 
@@ -70,7 +70,7 @@ async def test_entry_point_cannot_be_a_function_or_a_set() -> None:
 async def test_test_module_cannot_carry_the_entry_point() -> None:
     texts = files(decision_test__rego=package("decision"))
     del texts["decision.rego"]
-    with pytest.raises(PolicyRefused, match="no rule `result`"):
+    with pytest.raises(BundleRefused, match="no rule `result`"):
         await check(Bundle.of(texts), PATIENT)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kblockd.approvals.asked import Asked
-from kblockd.approvals.checks import Capacity, check_approver, check_revoker, check_state
+from kblockd.approvals.asked import ApprovalRows
+from kblockd.approvals.checks import RevokerRole, check_approver, check_revoker, check_state
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import FailedPrecondition, PermissionDenied
 from kblockd.domain.principal import Principal
@@ -42,19 +42,19 @@ def row(*owners: str, **changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("who", "approval", "capacity"),
     [
-        pytest.param(AGENT, row(), Capacity.REQUESTER, id="the-requester"),
-        pytest.param(TEAM, row(), Capacity.REQUESTER, id="its-owner"),
-        pytest.param(TEAM, row(owner="team:before"), Capacity.REQUESTER, id="its-owner-now"),
-        pytest.param(TEAM, row(requester="local:gone"), Capacity.REQUESTER, id="its-owner-then"),
-        pytest.param(LEAD, row(), Capacity.APPROVER, id="who-could-decide"),
-        pytest.param(LEAD, row("person:chief"), Capacity.APPROVER, id="who-could-decide-still"),
-        pytest.param(LEAD, row("person:lead"), Capacity.APPROVER, id="who-approved"),
-        pytest.param(MOVED_ON, row("person:lead"), Capacity.APPROVER, id="who-approved-and-lost-the-role"),
-        pytest.param(COUNSEL, row(roles=[]), Capacity.APPROVER, id="anybody-where-no-role-is-asked-for"),
-        pytest.param(OPERATOR, row("person:lead"), Capacity.OPERATOR, id="an-operator"),
+        pytest.param(AGENT, row(), RevokerRole.REQUESTER, id="the-requester"),
+        pytest.param(TEAM, row(), RevokerRole.REQUESTER, id="its-owner"),
+        pytest.param(TEAM, row(owner="team:before"), RevokerRole.REQUESTER, id="its-owner-now"),
+        pytest.param(TEAM, row(requester="local:gone"), RevokerRole.REQUESTER, id="its-owner-then"),
+        pytest.param(LEAD, row(), RevokerRole.APPROVER, id="who-could-decide"),
+        pytest.param(LEAD, row("person:chief"), RevokerRole.APPROVER, id="who-could-decide-still"),
+        pytest.param(LEAD, row("person:lead"), RevokerRole.APPROVER, id="who-approved"),
+        pytest.param(MOVED_ON, row("person:lead"), RevokerRole.APPROVER, id="who-approved-and-lost-the-role"),
+        pytest.param(COUNSEL, row(roles=[]), RevokerRole.APPROVER, id="anybody-where-no-role-is-asked-for"),
+        pytest.param(OPERATOR, row("person:lead"), RevokerRole.OPERATOR, id="an-operator"),
     ],
 )
-def test_r108_who_may_revoke(who: Principal, approval: dict[str, Any], capacity: Capacity) -> None:
+def test_r108_who_may_revoke(who: Principal, approval: dict[str, Any], capacity: RevokerRole) -> None:
     assert check_revoker(PEOPLE, who, approval) is capacity
 
 
@@ -98,12 +98,12 @@ def test_who_is_configured_otherwise_now_changes_nothing(check: Any) -> None:
             check(people, LEAD, row())
 
 
-def found(state: str, marker: int = 0, result_class: str = "", *, executing: bool = False) -> Asked:
+def found(state: str, marker: int = 0, result_class: str = "", *, executing: bool = False) -> ApprovalRows:
     """An approval in that state, and its execution."""
     execution: Any = SimpleNamespace(
         state="executing" if executing else "failed", marker=marker, result_class=result_class
     )
-    return Asked(row(state=state, not_after=rfc3339(UNTIL)), execution, ())
+    return ApprovalRows(row(state=state, not_after=rfc3339(UNTIL)), execution, ())
 
 
 @pytest.mark.parametrize("state", ["pending", "approved"])

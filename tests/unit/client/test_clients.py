@@ -14,7 +14,7 @@ import pytest
 
 from kblockd import client as client_package
 from kblockd.client import (
-    Aborted,
+    AbortedError,
     ApprovalPending,
     ApprovalTimeout,
     AsyncClient,
@@ -22,13 +22,13 @@ from kblockd.client import (
     Client,
     Completed,
     Denied,
-    FailedPrecondition,
+    FailedPreconditionError,
     Held,
     InProgress,
-    Internal,
-    InvalidArgument,
-    NotFound,
-    Unavailable,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
     UpstreamError,
     channel,
 )
@@ -131,13 +131,13 @@ async def test_refusals_are_typed_and_say_what_happened(daemon: Daemon, connect:
             retry_after_seconds=2.5,
         )
     ]  # fmt: skip
-    with pytest.raises(Aborted) as caught:
+    with pytest.raises(AbortedError) as caught:
         await client.execute(CALL)
     error = caught.value
     assert (error.reason, error.code, error.executed, error.consumed) == ("TARGET_BUSY", "ABORTED", False, False)
     assert (error.retryable, error.next_step, error.execution_id) == (True, "repeat", "exec_1")
     assert (error.retry_after_seconds, error.outcome_unknown, error.call) == (2.5, False, CALL)
-    with pytest.raises(InvalidArgument) as wrong:
+    with pytest.raises(InvalidArgumentError) as wrong:
         await client.execute(replace(CALL, envelope=replace(CALL.envelope, environment="")))
     assert [violation.field for violation in wrong.value.violations] == ["envelope.environment"]
 
@@ -158,14 +158,14 @@ async def test_a_store_that_failed_after_the_consumption_leaves_the_outcome_unkn
     daemon.executions.answers = [
         errors.Unavailable(Reason.STORE_UNAVAILABLE, "x", executed=True, consumed=True, execution_id="exec_1")
     ]
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(UnavailableError) as caught:
         await (await connect(daemon.target())).execute(CALL)
     assert (caught.value.outcome_unknown, caught.value.execution_id) == (True, "exec_1")
 
 
 async def test_a_defect_leaves_the_outcome_unknown(daemon: Daemon, connect: Open) -> None:
     daemon.executions.answers = [RuntimeError("x")]
-    with pytest.raises(Internal) as caught:
+    with pytest.raises(InternalError) as caught:
         await (await connect(daemon.target())).execute(CALL)
     assert (caught.value.executed, caught.value.consumed, caught.value.outcome_unknown) == (None, None, True)
     assert caught.value.correlation_id.startswith("err_")
@@ -174,7 +174,7 @@ async def test_a_defect_leaves_the_outcome_unknown(daemon: Daemon, connect: Open
 async def test_no_daemon_is_a_network_error_that_can_be_resumed(tmp_path: Path, connect: Open) -> None:
     """R671, R672: outcome unknown, NETWORK_ERROR, and the call to repeat exactly."""
     client = await connect(f"unix:{tmp_path}/agent.sock", new_key=lambda: "minted")
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(UnavailableError) as caught:
         await client.execute(Call.of("o", "e", target="t", arguments={"a": 1}))
     error = caught.value
     assert (error.reason, error.outcome_unknown, error.executed) == ("NETWORK_ERROR", True, None)
@@ -197,7 +197,7 @@ async def test_something_that_speaks_http_only_is_an_http_error(connect: Open) -
 
     async with await asyncio.start_server(bad_gateway, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(UnavailableError) as caught:
             await (await connect(f"127.0.0.1:{port}")).execute(CALL)
     assert (caught.value.reason, caught.value.outcome_unknown) == ("HTTP_ERROR", True)
 
@@ -206,7 +206,7 @@ async def test_a_timeout_is_unknown_and_its_resumption_is_identical(daemon: Daem
     """R186, R671, R672: the daemon goes on; the repeat carries the same key and the same bytes."""
     daemon.executions.hold = asyncio.Event()
     client = await connect(daemon.target(), wait_seconds=0.0, margin_seconds=0.3)
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(UnavailableError) as caught:
         await client.execute(CALL)
     assert (caught.value.reason, caught.value.outcome_unknown, caught.value.call) == ("TIMEOUT", True, CALL)
     daemon.executions.hold = None
@@ -219,7 +219,7 @@ async def test_rpc_06_the_client_never_repeats_by_itself(daemon: Daemon, connect
     """RPC-06: UNAVAILABLE, which libraries like to retry, reaches the caller after one call."""
     daemon.executions.answers = [errors.Unavailable(Reason.POLICY_DOWN, "x", retryable=True)]
     client = await connect(daemon.target())
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(UnavailableError) as caught:
         await client.execute(CALL)
     assert not caught.value.outcome_unknown
     assert len(daemon.executions.calls) == 1
@@ -230,7 +230,7 @@ async def test_what_cannot_be_resumed_says_why(daemon: Daemon, connect: Open) ->
     client = await connect(daemon.target())
     with pytest.raises(ValueError, match="act twice"):
         await client.resume(Call.of("o", "e", target="t", arguments={}, keyless=True))
-    with pytest.raises(NotFound) as caught:
+    with pytest.raises(NotFoundError) as caught:
         await client.get(execution_id="exec_none")
     with pytest.raises(ValueError, match="read"):
         await client.resume(caught.value)
@@ -287,7 +287,7 @@ async def test_reads(daemon: Daemon, connect: Open) -> None:
     page = await client.list(["held"], page_size=2)
     assert ([type(item) for item in page.items], page.next_token) == ([Completed, ApprovalPending], "next")
     assert [event.ledger_index async for event in client.watch("exec_1", 3)] == [9, 12]
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         [event async for event in client.watch("")]
 
 
@@ -301,7 +301,7 @@ async def test_approvals(daemon: Daemon, connect: Open) -> None:
     decided = await client.decide("appr_1", **digests, verdict="approve", reason="fine")
     assert (decided.approval.state, decided.approval_dsse) == ("approved", b'{"payload":"approval"}')
     assert daemon.approvals.decided == [(LEAD, "appr_1", HEX, "cd" * 32, "approve", "fine")]
-    with pytest.raises(FailedPrecondition) as caught:
+    with pytest.raises(FailedPreconditionError) as caught:
         await client.decide("appr_1", action_sha256=HEX, presented_sha256=HEX, verdict="deny")
     assert caught.value.reason == "SHOWN_DIFFERS"
     with pytest.raises(ValueError, match="neither"):
@@ -312,7 +312,7 @@ async def test_revoking(daemon: Daemon, connect: Open) -> None:
     client = await connect(daemon.target("lead"))
     assert await client.revoke("appr_1", "r") == Revocation("appr_1", APPROVAL.execution_id, 7)
     assert daemon.approvals.revoked == [(LEAD, "appr_1", "r")]
-    with pytest.raises(FailedPrecondition) as caught:
+    with pytest.raises(FailedPreconditionError) as caught:
         await client.revoke("appr_1", "r")
     assert (caught.value.reason, caught.value.executed, caught.value.consumed) == ("APPROVAL_NOT_VALID", True, True)
     assert not caught.value.outcome_unknown
@@ -397,6 +397,6 @@ def test_a_lost_answer_has_its_code(code: str, details: str, reason: str) -> Non
     """R671: NETWORK_ERROR, TIMEOUT, HTTP_ERROR."""
     lost = Plain(grpc.StatusCode[code], details)
     error = client_package.errors.from_rpc(lost, effect=True, call=CALL)
-    assert isinstance(error, Unavailable)
+    assert isinstance(error, UnavailableError)
     assert (error.reason, error.outcome_unknown, error.call) == (reason, True, CALL)
     assert not client_package.errors.from_rpc(lost, effect=False, call=None).outcome_unknown

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from kblockd import decision_point
 from kblockd.policy.bundles.signatures import UNVERIFIED, Unsigned
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 from tests.contract.policy.bundles import KeyPair, contents, packed, put, signed
 from tests.unit.config.conftest import DAEMON, Folder
 
@@ -99,11 +99,11 @@ def test_draft_need_not_be_signed_and_a_signature_must_hold(verification: Verify
     """For the commands that never bring anything into force; the daemon's own reading asks for a signature."""
     settings = verification(KEY).load().policy
     unsigned = put(tmp_path / "draft.tar.gz", packed(contents()))
-    with pytest.raises(PolicyRefused, match="nobody signed"):
+    with pytest.raises(BundleRefused, match="nobody signed"):
         decision_point.read(settings, unsigned)
     assert decision_point.draft(settings, unsigned).origin.signer == ""
     foreign = put(tmp_path / "foreign.tar.gz", packed(signed(contents(), KeyPair())))
-    with pytest.raises(PolicyRefused, match="no configured key made this signature"):
+    with pytest.raises(BundleRefused, match="no configured key made this signature"):
         decision_point.draft(settings, foreign)
 
 
@@ -115,5 +115,5 @@ def test_dates_of_a_signature_are_compared_with_the_clock(verification: Verify, 
     good = put(tmp_path / "good.tar.gz", packed(signed(contents(), pair, exp=4102444800)))
     assert decision_point.read(settings, good).origin.signer == "release"
     old = put(tmp_path / "old.tar.gz", packed(signed(contents(), pair, exp=1)))
-    with pytest.raises(PolicyRefused, match="expired"):
+    with pytest.raises(BundleRefused, match="expired"):
         decision_point.read(settings, old)

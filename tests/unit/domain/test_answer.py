@@ -14,31 +14,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kblockd.domain import canonical
-from kblockd.domain.answer import Fault, NotJson, Unreadable, decode, first_fault
+from kblockd.domain.answer import AnswerFault, NotJson, Unreadable, decode, first_fault
 
 UNKEPT = {
-    "integer": (b'{"orders":[{"n":12345678901234567890}]}', Fault.INTEGER, "/orders/0/n"),
-    "just beyond": (b'{"n":9007199254740992}', Fault.INTEGER, "/n"),
-    "negative": (b'{"n":-9007199254740993}', Fault.INTEGER, "/n"),
-    "thousands of digits": (b'{"n":' + b"7" * 6000 + b"}", Fault.INTEGER, "/n"),
-    "decimal": (b'{"n":[0, 0.12345678901234567890]}', Fault.DECIMAL, "/n/1"),
-    "beyond a double": (b'{"n":1e400}', Fault.DECIMAL, "/n"),
-    "nan": (b'{"n":NaN}', Fault.CONSTANT, "/n"),
-    "infinity": (b'{"n":-Infinity}', Fault.CONSTANT, "/n"),
-    "twice": (b'{"a":[{"k":1,"k":2}]}', Fault.TWICE, "/a/0/k"),
-    "twice by escape": (b'{"k":1,"\\u006b":1}', Fault.TWICE, "/k"),
-    "surrogate": (b'{"s":["\\ud800"]}', Fault.SURROGATE, "/s/0"),
-    "surrogate as key": (b'{"\\udfff":1}', Fault.SURROGATE, "/\u2026"),
-    "deep": (b"[" * 33 + b"]" * 33, Fault.DEPTH, "/0" * 32),
-    "at the top": (b"12345678901234567890", Fault.INTEGER, ""),
-    "escaped": (b'{"a/b":{"~":NaN}}', Fault.CONSTANT, "/a~1b/~0"),
-    "the first of two": (b'{"a":NaN,"b":1e400}', Fault.CONSTANT, "/a"),
-    "first behind good ones": (b'{"a":{"x":[1,2]},"b":[],"c":{},"d":NaN}', Fault.CONSTANT, "/d"),
+    "integer": (b'{"orders":[{"n":12345678901234567890}]}', AnswerFault.INTEGER, "/orders/0/n"),
+    "just beyond": (b'{"n":9007199254740992}', AnswerFault.INTEGER, "/n"),
+    "negative": (b'{"n":-9007199254740993}', AnswerFault.INTEGER, "/n"),
+    "thousands of digits": (b'{"n":' + b"7" * 6000 + b"}", AnswerFault.INTEGER, "/n"),
+    "decimal": (b'{"n":[0, 0.12345678901234567890]}', AnswerFault.DECIMAL, "/n/1"),
+    "beyond a double": (b'{"n":1e400}', AnswerFault.DECIMAL, "/n"),
+    "nan": (b'{"n":NaN}', AnswerFault.CONSTANT, "/n"),
+    "infinity": (b'{"n":-Infinity}', AnswerFault.CONSTANT, "/n"),
+    "twice": (b'{"a":[{"k":1,"k":2}]}', AnswerFault.TWICE, "/a/0/k"),
+    "twice by escape": (b'{"k":1,"\\u006b":1}', AnswerFault.TWICE, "/k"),
+    "surrogate": (b'{"s":["\\ud800"]}', AnswerFault.SURROGATE, "/s/0"),
+    "surrogate as key": (b'{"\\udfff":1}', AnswerFault.SURROGATE, "/\u2026"),
+    "deep": (b"[" * 33 + b"]" * 33, AnswerFault.DEPTH, "/0" * 32),
+    "at the top": (b"12345678901234567890", AnswerFault.INTEGER, ""),
+    "escaped": (b'{"a/b":{"~":NaN}}', AnswerFault.CONSTANT, "/a~1b/~0"),
+    "the first of two": (b'{"a":NaN,"b":1e400}', AnswerFault.CONSTANT, "/a"),
+    "first behind good ones": (b'{"a":{"x":[1,2]},"b":[],"c":{},"d":NaN}', AnswerFault.CONSTANT, "/d"),
 }
 
 
 @pytest.mark.parametrize(("text", "fault", "place"), UNKEPT.values(), ids=UNKEPT.keys())
-def test_ups_18_what_cannot_be_kept_has_a_place(text: bytes, fault: Fault, place: str) -> None:
+def test_ups_18_what_cannot_be_kept_has_a_place(text: bytes, fault: AnswerFault, place: str) -> None:
     found = first_fault(decode(text))
     assert found == Unreadable(fault, place)
     assert str(found) == (f"unreadable at {place}: {fault}" if place else f"unreadable: {fault}")
@@ -58,7 +58,7 @@ def test_ups_18_a_byte_order_mark_is_skipped_at_the_start_and_has_a_place_elsewh
     assert decode(b'\xef\xbb\xbf {"a":"\xef\xbb\xbf"}') == {"a": "\ufeff"}
     with pytest.raises(NotJson) as raised:
         decode(text)
-    assert raised.value.unreadable == Unreadable(Fault.BOM, place)
+    assert raised.value.unreadable == Unreadable(AnswerFault.BOM, place)
 
 
 HALVES = [
@@ -90,7 +90,7 @@ def test_ups_13_more_levels_than_are_looked_at_have_a_place() -> None:
     with pytest.raises(NotJson) as raised:
         decode(b'{"a":{"b":1},"c":' + b"[" * 300 + b"]" * 300 + b"}")
     assert raised.value.unreadable is not None
-    assert raised.value.unreadable.fault is Fault.DEPTH
+    assert raised.value.unreadable.fault is AnswerFault.DEPTH
     assert raised.value.unreadable.place.startswith("/c/0/0/0")
 
 
@@ -102,7 +102,7 @@ def test_brackets_inside_texts_are_no_levels() -> None:
 def test_ups_18_numbers_as_text() -> None:
     text = b'{"i":12345678901234567890,"f":1.0000000000000000001,"e":1E+400,"n":-7,"h":0.5,"z":1.50,"nan":NaN}'
     value = decode(text, "text")
-    assert first_fault(value) == Unreadable(Fault.CONSTANT, "/nan")
+    assert first_fault(value) == Unreadable(AnswerFault.CONSTANT, "/nan")
     del value["nan"]
     assert value == {
         "i": "12345678901234567890",
@@ -119,7 +119,7 @@ def test_ups_18_numbers_as_text() -> None:
 def test_a_key_that_could_be_read_as_a_sentence_is_not_shown(key: str) -> None:
     """Keys are the upstream's words, and the place reaches an agent."""
     found = first_fault(decode(json.dumps({"a": {key: float("nan")}}).encode()))
-    assert found == Unreadable(Fault.CONSTANT, "/a/\u2026")
+    assert found == Unreadable(AnswerFault.CONSTANT, "/a/\u2026")
 
 
 def test_a_place_is_bounded() -> None:
@@ -132,13 +132,13 @@ def test_a_place_is_bounded() -> None:
 
 
 NO_JSON: list[tuple[Any, Unreadable]] = [
-    ({1: 2}, Unreadable(Fault.NOT_JSON)),
-    ({"a": {None: 1}}, Unreadable(Fault.NOT_JSON, "/a")),
-    ({"a": {1, 2}}, Unreadable(Fault.NOT_JSON, "/a")),
-    (b"bytes", Unreadable(Fault.NOT_JSON)),
-    (10**6000, Unreadable(Fault.INTEGER)),
-    ((1, [2**60]), Unreadable(Fault.INTEGER, "/1/0")),
-    (float("inf"), Unreadable(Fault.CONSTANT)),
+    ({1: 2}, Unreadable(AnswerFault.NOT_JSON)),
+    ({"a": {None: 1}}, Unreadable(AnswerFault.NOT_JSON, "/a")),
+    ({"a": {1, 2}}, Unreadable(AnswerFault.NOT_JSON, "/a")),
+    (b"bytes", Unreadable(AnswerFault.NOT_JSON)),
+    (10**6000, Unreadable(AnswerFault.INTEGER)),
+    ((1, [2**60]), Unreadable(AnswerFault.INTEGER, "/1/0")),
+    (float("inf"), Unreadable(AnswerFault.CONSTANT)),
 ]
 
 
@@ -150,12 +150,12 @@ def test_values_of_a_plugin_are_judged_alike(value: Any, found: Unreadable) -> N
 def test_a_value_that_contains_itself_ends() -> None:
     value: list[Any] = []
     value.append(value)
-    assert first_fault(value) == Unreadable(Fault.VALUES)
+    assert first_fault(value) == Unreadable(AnswerFault.VALUES)
 
 
 def test_ups_17_more_values_than_a_document_holds_are_not_looked_at() -> None:
     assert first_fault([1] * (canonical.MAX_VALUES - 1)) is None
-    assert first_fault([1] * canonical.MAX_VALUES) == Unreadable(Fault.VALUES)
+    assert first_fault([1] * canonical.MAX_VALUES) == Unreadable(AnswerFault.VALUES)
 
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_subnormal=True) | st.text(max_size=5)

@@ -15,8 +15,8 @@ from msgspec import inspect
 from kblockd.domain import ledger
 from kblockd.domain.errors import Reason
 from kblockd.domain.ledger import Body, StoredUnreadable, table
-from kblockd.domain.ledger.claim import Sent
-from kblockd.domain.ledger.sealing import Held, Receipt
+from kblockd.domain.ledger.claim import ExecutionSent
+from kblockd.domain.ledger.sealing import ExecutionHeld, ReceiptIssued
 from kblockd.domain.ledger.values import Fence
 from tests.records import MAX_LEAF, RECEIPT_PREDICATE, VERSION, Record, RecordType, document, leaves, read
 from tests.unit.domain.bodies import BODIES, faults
@@ -85,7 +85,7 @@ def values(info: Any) -> st.SearchStrategy[Any]:
 
 TYPED = st.builds(
     ledger.Record,
-    st.one_of(*(values(inspect.type_info(body)) for body in table.BODIES if body is not Receipt)),
+    st.one_of(*(values(inspect.type_info(body)) for body in table.BODIES if body is not ReceiptIssued)),
     TEXTS,
     TEXTS,
     TEXTS,
@@ -121,7 +121,7 @@ def test_a_leaf_is_the_canonical_form_of_the_eight_fields(record: ledger.Record)
 
 def sent(value: Any) -> ledger.Record:
     """A record that the type checker would not let pass."""
-    return ledger.Record(Sent(fence=Fence(value, 1), boot="b-1", effect_key=""), AT)
+    return ledger.Record(ExecutionSent(fence=Fence(value, 1), boot="b-1", effect_key=""), AT)
 
 
 @pytest.mark.parametrize("value", [1.5, 2.0, [0, {"y": -0.0}], (1.0,), float("nan"), float("inf")])
@@ -141,7 +141,7 @@ def test_a_leaf_is_at_most_65535_bytes() -> None:
     """The length that the tile format can hold; the error says how much it was, never what."""
 
     def held(code: str) -> bytes:
-        return ledger.Record(Held(code=code, keep_lock=True), AT).leaf()
+        return ledger.Record(ExecutionHeld(code=code, keep_lock=True), AT).leaf()
 
     room = MAX_LEAF - len(held(""))
     assert len(held("a" * room)) == 65_535
@@ -154,7 +154,7 @@ def test_a_leaf_is_at_most_65535_bytes() -> None:
 def test_a_receipt_brings_its_own_leaf() -> None:
     """Its leaf is its DSSE payload; there is no second form of it."""
     statement = {"predicateType": RECEIPT_PREDICATE, "predicate": {"executionId": "exe_1", "issuedAt": AT}}
-    receipt = ledger.Record(Receipt(), AT, execution="exe_1", stage=16)
+    receipt = ledger.Record(ReceiptIssued(), AT, execution="exe_1", stage=16)
     assert ledger.read(orjson.dumps(statement)) == receipt
     with pytest.raises(ValueError, match="receipt"):
         receipt.leaf()

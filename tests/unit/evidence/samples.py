@@ -49,7 +49,7 @@ def result() -> s.Result:
         tool="refund",
         tool_version="5",
         target=s.TargetRef("order", "o-1", "7"),
-        state=s.Sealed.SUCCEEDED,
+        state=s.SealedState.SUCCEEDED,
         result_class=ResultClass.COMPLETED_VERIFIED,
         code="OK",
         attempts=1,
@@ -60,7 +60,7 @@ def result() -> s.Result:
         finished_at=NOW + dt.timedelta(seconds=2),
         idempotency=s.Idempotency(HEX, False),
         approval=s.ApprovalUse("apr_1", hashlib.sha256(s.payload(approval())).hexdigest(), 3),
-        policy=s.Policy("kblock.decision", HEX),
+        policy=s.PolicyUse("kblock.decision", HEX),
         verification=s.VerificationResult("expected", "read", HEX),
         output=s.Output(120, "application/json", "reveal"),
         credential=s.CredentialUse("payments", "2"),
@@ -68,7 +68,7 @@ def result() -> s.Result:
     )
 
 
-def receipt(of: Signed, state: s.Sealed = s.Sealed.SUCCEEDED) -> s.Receipt:
+def receipt(of: Signed, state: s.SealedState = s.SealedState.SUCCEEDED) -> s.Receipt:
     """A RECEIPT in full, about a signed RESULT."""
     events = [("execution.proposed", 1), ("execution.claimed", 3), ("execution.sent", 4)]
     return s.Receipt(

@@ -21,7 +21,7 @@ from kblockd.evidence.jwks import PublicKey, Role
 from kblockd.evidence.keyring import KeyRing
 from kblockd.evidence.keys import read_private
 from kblockd.evidence.receipts import sign_receipt, sign_result, sign_statement
-from kblockd.evidence.statements import Sealed
+from kblockd.evidence.statements import SealedState
 from tests.unit.evidence import samples
 from tests.unit.evidence.samples import ACTION, ORIGIN, NaiveLog, World, note_line
 
@@ -211,7 +211,7 @@ def test_a_receipt_about_another_result_is_refused(world: World) -> None:
     for change in (
         {"action": "f" * 64},
         {"execution_id": "exe_2"},
-        {"state": Sealed.FAILED},
+        {"state": SealedState.FAILED},
         {"approval": None},
         {"approval": "f" * 64},
     ):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kblockd.domain.answer import Fault, Unreadable
+from kblockd.domain.answer import AnswerFault, Unreadable
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import Aborted, FailedPrecondition, KblockError, Left, Reason, Unavailable
 from kblockd.domain.states import ResultClass
@@ -205,7 +205,7 @@ OF_THE_TARGET: dict[str, KblockError] = {
     "precondition": FailedPrecondition(Reason.PRECONDITION_FAILED, "it does not hold."),
     "moved": TargetMoved("'1'", "'2'", "exe_1"),
     "pinned": refusal_of(lambda: pins.check_version("1", "2", "exe_1")),
-    "unreadable": unread(Outcome(Sent.LOST, unreadable=Unreadable(Fault.INTEGER, "/version")), Left.APPROVED),
+    "unreadable": unread(Outcome(Sent.LOST, unreadable=Unreadable(AnswerFault.INTEGER, "/version")), Left.APPROVED),
     "gone": unread(Outcome(Sent.ANSWERED, is_error=True, code="HTTP_404"), Left.APPROVED),
 }
 OF_SOMETHING_ELSE: dict[str, KblockError] = {

@@ -13,7 +13,7 @@ from kblockd.admission import Admission
 from kblockd.domain.principal import View
 from kblockd.domain.settings import Shares
 from kblockd.ledger import checkpoint, merkle, tlog_proof
-from kblockd.ledger.ledger import MAX_READ, Entry, Ledger
+from kblockd.ledger.ledger import MAX_READ, Ledger, LedgerEntry
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.rpc.identity import Caller
 from kblockd.rpc.services.ledger import LedgerService
@@ -158,7 +158,7 @@ async def test_a_checkpoint_is_signed_once_a_size_and_key(store: RocksStore) -> 
 async def test_records_are_read_in_order_and_by_the_rows_that_list_them(store: RocksStore, ledger: Ledger) -> None:
     leaves = await append(store, 9)
     entries = await ledger.read(4, limit=3)
-    assert entries == [Entry(i, leaves[i], b"aux %d" % i) for i in (4, 5, 6)]
+    assert entries == [LedgerEntry(i, leaves[i], b"aux %d" % i) for i in (4, 5, 6)]
     assert [e.index for e in await ledger.read(7)] == [7, 8]
     assert await ledger.read(9) == []
     assert [e.index for e in await ledger.read_rows(("thing", "a"))] == [1, 3, 5, 7]

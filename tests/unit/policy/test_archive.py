@@ -15,14 +15,14 @@ from kblockd.policy.bundles.archive import MAX_TAR, unpack
 from kblockd.policy.bundles.bundle import read
 from kblockd.policy.bundles.files import MAX_BYTES, MAX_FILES
 from kblockd.policy.bundles.signatures import Unsigned
-from kblockd.policy.faults import BundleFault, PolicyRefused
+from kblockd.policy.faults import BundleFault, BundleRefused
 from tests.contract.policy.bundles import contents, entry, packed, put, tarred, trusting
 
 REGO = b"package a\n"
 
 
 def refused(data: bytes) -> BundleFault:
-    with pytest.raises(PolicyRefused) as raised:
+    with pytest.raises(BundleRefused) as raised:
         unpack(data, "b.tar.gz")
     assert raised.value.faults[0].next_step
     return raised.value.faults[0]
@@ -158,5 +158,5 @@ def test_the_whole_door(tmp_path: Path) -> None:
     assert one == other
     assert one.data == {"a": 1}
     assert one.origin.bundle_revision == "v12"
-    with pytest.raises(PolicyRefused, match="cannot be read"):
+    with pytest.raises(BundleRefused, match="cannot be read"):
         read(tmp_path / "nothing.tar.gz", trust)

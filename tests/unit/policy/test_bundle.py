@@ -10,13 +10,13 @@ import pytest
 
 from kblockd.policy.bundles import bundle
 from kblockd.policy.bundles.files import MAX_BYTES
-from kblockd.policy.faults import BundleFault, PolicyRefused
+from kblockd.policy.faults import BundleFault, BundleRefused
 
 MODULE = "package a\n"
 
 
 def refusal(folder: Path) -> BundleFault:
-    with pytest.raises(PolicyRefused) as raised:
+    with pytest.raises(BundleRefused) as raised:
         bundle.read(folder)
     return raised.value.faults[0]
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from kblockd.policy.bundles import documents
-from kblockd.policy.faults import BundleFault, PolicyRefused
+from kblockd.policy.faults import BundleFault, BundleRefused
 
 # As `opa sign` 1.22.3 wrote them.
 SIGNED_BY_OPA = {
@@ -41,7 +41,7 @@ SIGNED_BY_OPA = {
 
 
 def refused(**files: bytes) -> BundleFault:
-    with pytest.raises(PolicyRefused) as raised:
+    with pytest.raises(BundleRefused) as raised:
         documents.parsed({name.replace("__", "/").replace("_", "."): data for name, data in files.items()})
     return raised.value.faults[0]
 
@@ -108,7 +108,7 @@ def test_remembered_yaml_is_not_shared() -> None:
     ],
 )
 def test_a_refusal_of_yaml_names_the_place_and_quotes_nothing(content: bytes, said: str) -> None:
-    with pytest.raises(PolicyRefused) as refused:
+    with pytest.raises(BundleRefused) as refused:
         documents.read("data.yaml", content)
     assert said in str(refused.value)
     assert "abcdef" not in str(refused.value)

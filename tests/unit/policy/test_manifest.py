@@ -9,7 +9,7 @@ import pytest
 
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.bundles.manifest import Manifest
-from kblockd.policy.faults import BundleFault, PolicyRefused
+from kblockd.policy.faults import BundleFault, BundleRefused
 
 PLAIN = {"a.rego": "package kblock.a\n", "b.rego": "# two\n\npackage kblock.b.c\nx := 1\n"}
 
@@ -20,7 +20,7 @@ def bundle(manifest: Any, data: Any = None, **modules: str) -> Bundle:
 
 
 def refused(manifest: Any, data: Any = None, **modules: str) -> tuple[BundleFault, ...]:
-    with pytest.raises(PolicyRefused) as raised:
+    with pytest.raises(BundleRefused) as raised:
         bundle(manifest, data, **modules)
     return raised.value.faults
 
@@ -56,7 +56,7 @@ def test_what_would_act_otherwise_is_refused(manifest: Any, message: str) -> Non
 
 
 def test_broken_manifest() -> None:
-    with pytest.raises(PolicyRefused, match="stands twice"):
+    with pytest.raises(BundleRefused, match="stands twice"):
         Bundle.of({**PLAIN, ".manifest": '{"revision": "a", "revision": "b"}'})
 
 

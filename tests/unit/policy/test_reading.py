@@ -11,16 +11,16 @@ import pytest
 from kblockd.policy.bundles import bundle, documents
 from kblockd.policy.embedded import child, document_reader
 from kblockd.policy.embedded.document_reader import KillableReader
-from kblockd.policy.faults import PolicyRefused
+from kblockd.policy.faults import BundleRefused
 
 ONE_KEY = json.dumps({"k" * 2_000_000: {str(i): 1 for i in range(150_000)}}).encode()
 FLOOD = b'{"a":[' + b"1," * 2_000_000 + b"1]}"
 YAML = b"- [a, b]\n" * 14_000
 
 
-def refused(reader: KillableReader, **files: bytes) -> PolicyRefused:
+def refused(reader: KillableReader, **files: bytes) -> BundleRefused:
     """Why these documents are not taken."""
-    with pytest.raises(PolicyRefused) as raised:
+    with pytest.raises(BundleRefused) as raised:
         reader({name.replace("__", "/").replace("_", "."): content for name, content in files.items()})
     return raised.value
 
@@ -48,7 +48,7 @@ def test_loc_06_a_folder_with_one_enormous_document_does_not_keep_the_next_one(
     (tmp_path / "data.json").write_bytes(ONE_KEY)
     assert len(bundle.read(tmp_path, parse=reader).data) == 1
     (tmp_path / "data.json").write_bytes(FLOOD)
-    with pytest.raises(PolicyRefused, match="more than 262144 values"):
+    with pytest.raises(BundleRefused, match="more than 262144 values"):
         bundle.read(tmp_path, parse=reader)
     (tmp_path / "data.json").unlink()
     assert bundle.read(tmp_path, parse=reader).data == {}
@@ -102,5 +102,5 @@ def test_a_child_reads_as_this_process_does(padding: bytes, started: list[subpro
     assert len(started) == (1 if padding else 0)
     again = {**files, "c/data.json": b'{"a":1,"a":2}'}
     assert str(refused(reader, **again)) == str(refused(reader, **again))
-    with pytest.raises(PolicyRefused, match="not UTF-8 at byte 0"):
+    with pytest.raises(BundleRefused, match="not UTF-8 at byte 0"):
         reader({"data.json": b"\xff"})

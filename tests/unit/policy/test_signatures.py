@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from kblockd.policy.bundles.bundle import Origin, read
 from kblockd.policy.bundles.signatures import UNVERIFIED, Trust, Unsigned, verify
-from kblockd.policy.faults import BundleFault, PolicyRefused
+from kblockd.policy.faults import BundleFault, BundleRefused
 from tests.contract.policy.bundles import (
     SIGNATURES,
     KeyPair,
@@ -33,7 +33,7 @@ AT = int(NOW.timestamp())
 
 
 def refused(content: dict[str, bytes], trust: Trust | None = None, *, folder: bool = False) -> list[BundleFault]:
-    with pytest.raises(PolicyRefused) as raised:
+    with pytest.raises(BundleRefused) as raised:
         verify(content, trust or trusting(RELEASE), NOW, folder=folder)
     assert all(fault.next_step for fault in raised.value.faults)
     return list(raised.value.faults)
@@ -167,7 +167,7 @@ def test_pol_05_dates_that_do_not_hold(claims: dict[str, Any], told: str) -> Non
 
 def test_dates_and_no_clock() -> None:
     content = signed(contents(), RELEASE, exp=AT + 1)
-    with pytest.raises(PolicyRefused, match="has dates, and no clock"):
+    with pytest.raises(BundleRefused, match="has dates, and no clock"):
         verify(content, trusting(RELEASE), None, folder=False)
     assert verify(signed(contents(), RELEASE), trusting(RELEASE), None, folder=False)
 
@@ -245,12 +245,12 @@ def test_signed_folder(tmp_path: Path) -> None:
     (tmp_path / ".editor.swp").write_bytes(b"x")
     assert read(tmp_path, trusting(RELEASE)).origin.signer == "release"
     (tmp_path / "notes.txt").write_bytes(b"not signed")
-    with pytest.raises(PolicyRefused, match=r"notes\.txt: key release did not sign"):
+    with pytest.raises(BundleRefused, match=r"notes\.txt: key release did not sign"):
         read(tmp_path, trusting(RELEASE))
 
 
 @pytest.mark.parametrize("name", ["policy.wasm", "sub/plan.json", "patch.json", "x.manifest"])
 def test_what_opa_would_act_on_is_refused_though_signed(tmp_path: Path, name: str) -> None:
     content = signed({**contents(), name: b"{}"}, RELEASE)
-    with pytest.raises(PolicyRefused, match="OPA would act on it"):
+    with pytest.raises(BundleRefused, match="OPA would act on it"):
         read(put(tmp_path / "b.tar.gz", packed(content)), trusting(RELEASE))

@@ -11,7 +11,7 @@ import pytest
 
 from kblockd.policy.activation.standing import NAME, PolicyStanding, StandingFile, read
 from kblockd.policy.deciding import PolicyStatus
-from kblockd.policy.faults import BundleFault, PolicyRefused
+from kblockd.policy.faults import BundleFault, BundleRefused
 from kblockd.store.lock import DirectoryLock, holder_token
 
 AT = "2026-11-29T10:00:00.000000Z"
@@ -82,7 +82,7 @@ async def test_a_refusal_stays_known_until_the_next_and_over_a_restart(tmp_path:
     file = made(tmp_path, Engine("r1"))
 
     async def refuse() -> bool:
-        await file.refused(PolicyRefused([FAULT], revision="bad"))
+        await file.refused(BundleRefused([FAULT], revision="bad"))
         return False
 
     assert await file.reload(refuse, "reload") is False
@@ -198,7 +198,7 @@ async def test_an_engine_that_left_its_revision_has_nothing_in_force(tmp_path: P
     file = made(tmp_path, engine)
     await file.activated("r1", AT, "")
     engine.revision = ""
-    await file.refused(PolicyRefused([FAULT]))
+    await file.refused(BundleRefused([FAULT]))
     assert (now(tmp_path).revision, now(tmp_path).since) == ("", "")
 
 

@@ -19,7 +19,7 @@ from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, Findin
 from kblockd.domain.principal import Principal, View
 from kblockd.domain.settings import Shares
 from kblockd.ledger.checkpoint import TreeHead
-from kblockd.ledger.ledger import Entry, SignedHead
+from kblockd.ledger.ledger import LedgerEntry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding import Decision, PolicyFailure, PolicyStatus
@@ -280,7 +280,7 @@ class FakeLedger:
             records.Record(records.RecordType.CLAIMED, "2026-11-29T12:00:03.000000Z", "acme", "exec_1", 0, 9),
             records.Record(records.RecordType.SEALED, "2026-11-29T12:00:04.000000Z", "acme", "exec_1", 1, 16),
         ]
-        self.entries = [Entry(index, record.leaf(), b"") for index, record in enumerate(kinds)]
+        self.entries = [LedgerEntry(index, record.leaf(), b"") for index, record in enumerate(kinds)]
         self.prefixes: tuple[Any, ...] = ()
 
     def size(self) -> int:
@@ -295,10 +295,10 @@ class FakeLedger:
     async def consistency(self, old: int, new: int) -> list[bytes]:
         return [b"\2" * 32] * (new - old)
 
-    async def read(self, first: int, limit: int = 1000) -> list[Entry]:
+    async def read(self, first: int, limit: int = 1000) -> list[LedgerEntry]:
         return self.entries[first : first + limit]
 
-    async def read_rows(self, *prefixes: tuple[str | int, ...]) -> list[Entry]:
+    async def read_rows(self, *prefixes: tuple[str | int, ...]) -> list[LedgerEntry]:
         self.prefixes = prefixes
         return [e for e in self.entries if records.read(e.leaf).execution == prefixes[0][1]]
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kblockd.upstream.adapter import Call, Outcome, ToolDescription
+from kblockd.upstream.adapter import Outcome, ToolCall, ToolDescription
 from kblockd.upstream.credentials import Credential
 from kblockd.upstream.wrapper import CallLimits, GuardedAdapter
 
-Behaviour = Callable[[Call], Awaitable[Any]]
+Behaviour = Callable[[ToolCall], Awaitable[Any]]
 
 
 class Plugin:
@@ -19,20 +19,20 @@ class Plugin:
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
-        self.calls: list[Call] = []
+        self.calls: list[ToolCall] = []
 
     async def describe(self, tool: str) -> ToolDescription:
         answer: ToolDescription = await self.behaviour(call())
         return answer
 
-    async def invoke(self, call: Call) -> Outcome:
+    async def invoke(self, call: ToolCall) -> Outcome:
         self.calls.append(call)
         answer: Outcome = await self.behaviour(call)
         return answer
 
     read = lookup = invoke
 
-    async def poll(self, operation: str, call: Call) -> Outcome:
+    async def poll(self, operation: str, call: ToolCall) -> Outcome:
         return await self.invoke(call)
 
     cancel = poll
@@ -41,9 +41,9 @@ class Plugin:
         """Nothing."""
 
 
-def call(seconds: float = 20.0) -> Call:
+def call(seconds: float = 20.0) -> ToolCall:
     """A call that ends ``seconds`` from now."""
-    return Call("refund", {"order_id": "1"}, "", "none", "", time.monotonic() + seconds, None, {})
+    return ToolCall("refund", {"order_id": "1"}, "", "none", "", time.monotonic() + seconds, None, {})
 
 
 def guarded(

@@ -13,7 +13,7 @@ from kblockd_http import classify
 from kblockd_http.settings import Settings
 from pydantic import ValidationError
 
-from kblockd.upstream.adapter import AdapterFault, Call, Facts, Outcome, Sent
+from kblockd.upstream.adapter import AdapterFault, Facts, Outcome, Sent, ToolCall
 from kblockd.upstream.catalog import CatalogError, Upstream, load_plugins, open_upstreams
 from kblockd.upstream.model import UpstreamConfig
 from tests.unit.upstream.plugin import call
@@ -56,7 +56,7 @@ async def opened(
             yield upstreams["shop"], server, app
 
 
-def _call(arguments: Mapping[str, Any] | None = None, **changes: Any) -> Call:
+def _call(arguments: Mapping[str, Any] | None = None, **changes: Any) -> ToolCall:
     return replace(call(), arguments=arguments or {}, **changes)
 
 
@@ -304,7 +304,7 @@ async def test_r202_identifiers_of_the_upstream_are_kept() -> None:
     assert outcome.request_ids == {"request": "req-7"}
 
 
-async def _sent(tool: Mapping[str, Any], given: Call) -> Request:
+async def _sent(tool: Mapping[str, Any], given: ToolCall) -> Request:
     async with opened(tool) as (upstream, server, _):
         outcome = await upstream.write.invoke(given)
         assert outcome.sent is Sent.ANSWERED, outcome

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from kblockd.upstream.adapter import Call, Outcome, Sent
+from kblockd.upstream.adapter import Outcome, Sent, ToolCall
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import current
 from tests.unit.upstream.plugin import call, guarded
@@ -31,7 +31,7 @@ async def test_lse_01_an_invocation_carries_its_permit_to_its_exchanges() -> Non
     """The effect alone is under a lease; a read needs no permit."""
     seen: list[Any] = []
 
-    async def behaviour(given: Call) -> Outcome:
+    async def behaviour(given: ToolCall) -> Outcome:
         scope = current()
         assert scope is not None
         seen.append(scope.permit(False))

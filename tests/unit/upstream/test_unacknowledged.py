@@ -21,7 +21,7 @@ import httpx2
 import pytest
 import uvloop
 
-from kblockd.upstream.adapter import Call, Outcome, Reply, Sent
+from kblockd.upstream.adapter import Outcome, Reply, Sent, ToolCall
 from kblockd.upstream.address_guard import AddressGuard
 from kblockd.upstream.connection import IdleConnections
 from kblockd.upstream.exchange import Guard, HttpOrigin
@@ -46,7 +46,7 @@ class Upstream:
         self.peer = peer
         self.guard = guard
 
-    async def effect(self, given: Call) -> Outcome:
+    async def effect(self, given: ToolCall) -> Outcome:
         """How the plugin behaves: one marked request."""
         exchange = self.guard.exchange(given.deadline)
         exchange.mark()

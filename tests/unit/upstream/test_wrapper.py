@@ -17,9 +17,9 @@ import httpx2
 import pytest
 from grpc import aio
 
-from kblockd.domain.answer import Fault, Unreadable
+from kblockd.domain.answer import AnswerFault, Unreadable
 from kblockd.upstream import scrub, wrapper
-from kblockd.upstream.adapter import AdapterFault, Call, Facts, Outcome, Sent, ToolDescription
+from kblockd.upstream.adapter import AdapterFault, Facts, Outcome, Sent, ToolCall, ToolDescription
 from kblockd.upstream.exchange import Guard, HttpOrigin
 from kblockd.upstream.meter import Meter
 from kblockd.upstream.scope import current
@@ -53,7 +53,7 @@ RAISED: list[BaseException] = [
 async def test_out_06_whatever_is_raised_is_lost(error: BaseException) -> None:
     """Nothing raises, BaseException included; in doubt the upstream may have acted, UNAVAILABLE or not."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         raise error
 
     adapter = guarded(behave)
@@ -69,7 +69,7 @@ async def test_out_06_whatever_is_raised_is_lost(error: BaseException) -> None:
 async def test_out_04_twenty_megabytes_of_message_are_cut() -> None:
     """OUT-04: at most 2 KiB of detail, valid UTF-8, even with lone surrogates."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         raise RuntimeError("\ud800é" * 10_000_000)
 
     outcome = await guarded(behave).invoke(call())
@@ -96,7 +96,7 @@ WRONG: list[Any] = [
 async def test_an_answer_that_is_no_outcome_is_lost(answer: Any) -> None:
     """An answer that cannot be understood proves nothing."""
 
-    async def behave(_: Call) -> Any:
+    async def behave(_: ToolCall) -> Any:
         return answer
 
     outcome = await guarded(behave).invoke(call())
@@ -128,7 +128,7 @@ UNSTORABLE: list[Any] = [
 async def test_can_05_can_07_an_unstorable_output_keeps_its_class(output: Any, is_error: bool) -> None:
     """C26, CAN-05, CAN-07: RESULT_NOT_STORABLE, class and raw digest kept, output gone."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(Sent.ANSWERED, output={"x": output}, is_error=is_error, raw_sha256="a" * 64)
 
     outcome = await guarded(behave).invoke(call())
@@ -140,7 +140,7 @@ async def test_can_05_can_07_an_unstorable_output_keeps_its_class(output: Any, i
 async def test_ups_10_ups_11_ups_18_for_a_read_it_is_no_answer(output: Any) -> None:
     """UPS-10, UPS-11, UPS-18: whatever a plugin answers; of a read, a look-up and a poll, and with the place."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(Sent.ANSWERED, output={"x": output})
 
     adapter = guarded(behave)
@@ -152,12 +152,12 @@ async def test_ups_10_ups_11_ups_18_for_a_read_it_is_no_answer(output: Any) -> N
 
 
 async def test_ups_10_a_read_that_is_too_large_to_keep_is_no_answer() -> None:
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(Sent.ANSWERED, output="x" * 3000)
 
     outcome = await guarded(behave, max_output_bytes=2000).read(call())
     assert (outcome.sent, outcome.code) == (Sent.LOST, "RESPONSE_TOO_LARGE")
-    assert outcome.unreadable == Unreadable(Fault.SIZE)
+    assert outcome.unreadable == Unreadable(AnswerFault.SIZE)
 
 
 @pytest.mark.parametrize("sent", Sent)
@@ -165,7 +165,7 @@ async def test_ups_10_a_read_that_is_too_large_to_keep_is_no_answer() -> None:
 async def test_what_is_no_good_answer_anyway_stays_what_it_is(sent: Sent, is_error: bool) -> None:
     """An error answer proves nothing whatever its body; NOT_SENT and accepted work do not become a loss."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(sent, output={"n": 2**60}, operation="op", is_error=is_error)
 
     outcome = await guarded(behave).read(call())
@@ -175,8 +175,8 @@ async def test_what_is_no_good_answer_anyway_stays_what_it_is(sent: Sent, is_err
 async def test_what_a_plugin_found_unreadable_is_never_output() -> None:
     """Its code stays; without one it gets ours. The place is scrubbed as everything else is."""
 
-    async def behave(_: Call) -> Outcome:
-        found = Unreadable(Fault.TWICE, "/token-secret-7/n")
+    async def behave(_: ToolCall) -> Outcome:
+        found = Unreadable(AnswerFault.TWICE, "/token-secret-7/n")
         return Outcome(Sent.ANSWERED, output={"n": 1}, unreadable=found, code="ODD" if codes.pop() else "")
 
     codes = [True, False]
@@ -188,13 +188,13 @@ async def test_what_a_plugin_found_unreadable_is_never_output() -> None:
         (Sent.ANSWERED, None, "RESULT_NOT_STORABLE"),
         (Sent.ANSWERED, None, "ODD"),
     ]
-    assert first.unreadable == Unreadable(Fault.TWICE, "/[credential removed]/n")
+    assert first.unreadable == Unreadable(AnswerFault.TWICE, "/[credential removed]/n")
 
 
 async def test_an_unstorable_output_without_digest_gets_one() -> None:
     """C26: the digest says what came."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(Sent.ANSWERED, output="\ud800", code="HTTP_500", detail="five hundred")
 
     outcome = await guarded(behave).invoke(call())
@@ -205,7 +205,7 @@ async def test_an_unstorable_output_without_digest_gets_one() -> None:
 async def test_every_field_is_bounded() -> None:
     """R201, R629: output, detail, operation, identifiers, code."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(
             Sent.ANSWERED,
             output="x" * 3000,
@@ -228,7 +228,7 @@ async def test_every_field_is_bounded() -> None:
 async def test_accepted_needs_an_operation() -> None:
     """OUT-10: work that nobody can ask for is unknown."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(Sent.ACCEPTED)
 
     outcome = await guarded(behave).invoke(call())
@@ -252,7 +252,7 @@ def _meter(written: int, marked: int | None = None, *, asked: bool = False) -> M
 async def test_raising_is_not_sent_only_when_the_exchange_proves_it(written: int, sent: Sent) -> None:
     """OUT-05: the marked request was asked for, and zero bytes on every exchange is proof; one byte is not."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         _meter(0, 0, asked=True)
         _meter(written)
         raise RuntimeError("x")
@@ -286,7 +286,7 @@ async def test_behind_the_answer_nothing_can_leave_any_more(end: str) -> None:
             except httpx2.WriteTimeout:
                 refused.put_nowait("refused")
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         left_behind.append(asyncio.create_task(straggle(_meter(0, 0, asked=True))))
         if (answer := ENDS[end]) is None:
             raise RuntimeError("x")
@@ -309,7 +309,7 @@ async def test_behind_the_answer_no_other_connection_is_made() -> None:
     guard = Guard(HttpOrigin("http", "127.0.0.1", 1), connect, None, 1 << 20)
     refused: asyncio.Queue[str] = asyncio.Queue()
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         _meter(0, 0, asked=True)
         while not (scope := current()) or not scope.sealed:
             await asyncio.sleep(0.01)
@@ -328,7 +328,7 @@ async def test_behind_the_answer_no_other_connection_is_made() -> None:
 async def test_not_sent_against_the_counter_is_overruled() -> None:
     """A false NOT_SENT would allow a second effect: bytes after a mark speak louder."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         _meter(written=100, marked=50)
         return Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
 
@@ -340,7 +340,7 @@ async def test_not_sent_against_the_counter_is_overruled() -> None:
 async def test_ups_09_an_exchange_that_was_not_used_for_the_marked_request_proves_nothing(how: str) -> None:
     """A plugin takes an exchange, acts over its own socket and raises, or says itself that nothing was sent."""
 
-    async def take(_: Call) -> None:
+    async def take(_: ToolCall) -> None:
         scope = current()
         assert scope is not None
         meter = _meter(0, 0 if how in ("marked", "raw") else None)
@@ -348,11 +348,11 @@ async def test_ups_09_an_exchange_that_was_not_used_for_the_marked_request_prove
             meter.ask()
         scope.raw_connections += how == "raw"
 
-    async def raises(given: Call) -> Outcome:
+    async def raises(given: ToolCall) -> Outcome:
         await take(given)
         raise RuntimeError("acted, and broke")
 
-    async def claims(given: Call) -> Outcome:
+    async def claims(given: ToolCall) -> Outcome:
         await take(given)
         return Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
 
@@ -367,7 +367,7 @@ async def test_ups_09_an_exchange_that_was_not_used_for_the_marked_request_prove
 async def test_ups_09_a_second_mark_takes_nothing_back(marked: int) -> None:
     """A plugin that marks once more where it gives up, although its request has begun."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         meter = _meter(100, marked)
         meter.mark()
         return Outcome(Sent.NOT_SENT, code="CONNECTION_LOST")
@@ -391,7 +391,7 @@ async def test_ups_09_a_second_mark_takes_nothing_back(marked: int) -> None:
 async def test_facts_that_are_not_understood_are_none(facts: Facts) -> None:
     """OUT-05: and then the answer cannot be the tool's own."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(Sent.ANSWERED, is_error=True, facts=replace(facts, at_work=True))
 
     outcome = await guarded(behave).invoke(call())
@@ -401,7 +401,7 @@ async def test_facts_that_are_not_understood_are_none(facts: Facts) -> None:
 async def test_not_sent_after_a_handshake_only_is_believed() -> None:
     """Bytes before the mark are the handshake's."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         _meter(written=50, marked=50)
         return Outcome(Sent.NOT_SENT, code="CONNECT_FAILED")
 
@@ -412,7 +412,7 @@ async def test_rpc_09_a_result_produced_while_being_cancelled_is_evidence() -> N
     """RPC-09: the limit fires, the plugin catches the cancel and returns a reference."""
     late: asyncio.Queue[Outcome] = asyncio.Queue()
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -434,7 +434,7 @@ async def test_ups_02_a_late_answer_that_the_work_goes_on_is_news(answer: Outcom
     late: asyncio.Queue[Outcome] = asyncio.Queue()
     go = asyncio.Event()
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         await go.wait()
         return answer
 
@@ -450,7 +450,7 @@ async def test_ups_08_whoever_called_learns_whether_a_task_that_outlived_its_ans
     done = asyncio.Event()
     go = asyncio.Event()
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         try:
             await go.wait()
         except asyncio.CancelledError:
@@ -487,7 +487,7 @@ async def test_ups_08_a_call_that_ends_in_time_outlives_nothing() -> None:
         told.append("outlives")
         return lambda by_itself: None
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(Sent.LOST)
 
     await guarded(behave).invoke(call(), on_outlive=outlives)
@@ -500,7 +500,7 @@ async def test_rpc_09_a_waiter_that_goes_away_loses_no_result() -> None:
     late: asyncio.Queue[Outcome] = asyncio.Queue()
     started, go = asyncio.Event(), asyncio.Event()
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         started.set()
         await go.wait()
         return Outcome(Sent.ANSWERED, output={"ok": True})
@@ -518,7 +518,7 @@ async def test_a_read_is_cancelled_at_its_deadline() -> None:
     """R198: only effects run on."""
     cancelled = asyncio.Event()
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         try:
             await asyncio.Event().wait()
         finally:
@@ -534,7 +534,7 @@ async def test_a_failing_recorder_of_late_evidence_hurts_nobody(caplog: pytest.L
     """``on_late`` runs in a callback of the loop; its exception is logged."""
     done = asyncio.Event()
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         await done.wait()
         return Outcome(Sent.ANSWERED)
 
@@ -555,7 +555,7 @@ async def test_slots_bound_concurrency_and_waiting_counts_against_the_deadline()
     running, most = 0, 0
     gate, full = asyncio.Event(), asyncio.Event()
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -588,7 +588,7 @@ async def test_close_ends_everything_and_the_dispatch_is_unknown() -> None:
     """RPC-03: a dispatch in flight at shutdown gets an outcome, not an exception."""
     started = asyncio.Event()
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         started.set()
         await asyncio.Event().wait()
         raise AssertionError
@@ -603,7 +603,7 @@ async def test_close_ends_everything_and_the_dispatch_is_unknown() -> None:
 async def test_describe_ends_at_its_deadline() -> None:
     """R179."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -616,7 +616,7 @@ async def test_describe_ends_at_its_deadline() -> None:
 async def test_a_definition_without_canonical_form_is_a_fault(definition: Any) -> None:
     """It could not be pinned."""
 
-    async def behave(_: Call) -> Any:
+    async def behave(_: ToolCall) -> Any:
         return ToolDescription("refund", "1", definition)
 
     with pytest.raises(AdapterFault) as fault:
@@ -628,7 +628,7 @@ async def test_a_definition_without_canonical_form_is_a_fault(definition: Any) -
 async def test_a_description_of_something_else_is_a_fault(answer: Any) -> None:
     """A pin is compared with what was asked for."""
 
-    async def behave(_: Call) -> Any:
+    async def behave(_: ToolCall) -> Any:
         return answer
 
     with pytest.raises(AdapterFault) as fault:
@@ -640,7 +640,7 @@ async def test_an_unreadable_credential_sends_nothing() -> None:
     """R631: the plugin is not even asked."""
     asked = False
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         nonlocal asked
         asked = True
         return Outcome(Sent.ANSWERED)
@@ -656,7 +656,7 @@ async def test_apv_01_what_ends_while_a_slot_is_waited_for_is_seen() -> None:
     go, started = asyncio.Event(), asyncio.Event()
     code = ""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         started.set()
         await go.wait()
         return Outcome(Sent.ANSWERED)
@@ -679,7 +679,7 @@ async def test_apv_01_what_ends_while_a_slot_is_waited_for_is_seen() -> None:
 async def test_ups_16_a_plugin_cannot_say_that_its_call_was_not_begun() -> None:
     """A word of the wrapper in a plugin's mouth: its call would be made again and again, and counted as none."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return NotBegun(Sent.ANSWERED, output={"refund": "done"})
 
     outcome = await guarded(behave).invoke(call())
@@ -690,7 +690,7 @@ async def test_ups_16_a_plugin_cannot_say_that_its_call_was_not_begun() -> None:
 async def test_ups_16_only_the_wrapper_says_that_a_call_was_not_begun() -> None:
     """UPS-16: a plugin that has run may answer the same code, after it has acted as well."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(Sent.NOT_SENT, code="CREDENTIAL_UNREADABLE")
 
     assert not isinstance(await guarded(behave).invoke(call()), NotBegun)
@@ -699,9 +699,9 @@ async def test_ups_16_only_the_wrapper_says_that_a_call_was_not_begun() -> None:
 
 async def test_the_credential_is_read_anew_for_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """R631, R632, R639: a rotated credential counts at once, and no repr shows it."""
-    seen: list[Call] = []
+    seen: list[ToolCall] = []
 
-    async def behave(given: Call) -> Outcome:
+    async def behave(given: ToolCall) -> Outcome:
         seen.append(given)
         return Outcome(Sent.ANSWERED, output={"you sent": "first-credential", "n": [{"second-credential": 1}]})
 
@@ -723,7 +723,7 @@ async def test_ups_17_a_flood_of_values_is_an_answer_without_an_output() -> None
     """A megabyte with one long key over 250,000 members: what came is said by its code, and proves nothing, so that a
     look-up has failed."""
 
-    async def behave(_: Call) -> Outcome:
+    async def behave(_: ToolCall) -> Outcome:
         return Outcome(Sent.ANSWERED, {KEY: [1] * 250_000}, raw_sha256="ab" * 32)
 
     looked, done = await guarded(behave).lookup(call()), await guarded(behave).invoke(call())
@@ -746,10 +746,10 @@ async def test_ups_17_a_long_answer_is_made_storable_beside_the_loop(monkeypatch
     monkeypatch.setattr(wrapper, "storable", seen)
     given = {KEY: {str(i): i for i in range(30_000)}}
 
-    async def long(_: Call) -> Outcome:
+    async def long(_: ToolCall) -> Outcome:
         return Outcome(Sent.ANSWERED, given)
 
-    async def short(_: Call) -> Outcome:
+    async def short(_: ToolCall) -> Outcome:
         return Outcome(Sent.ANSWERED, {"done": True})
 
     assert (await guarded(long).lookup(call())).output == given
