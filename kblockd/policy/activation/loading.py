@@ -80,21 +80,21 @@ class LoadingEngine:
 
     async def prepare(self, path: Path) -> Bundle:
         """Reads, verifies and checks it in throw-away processes; activates nothing. Raises ``PolicyRefused``."""
-        return await self.passed(await self.found(path))
+        return await self.accept(await self.try_read(path))
 
-    async def found(self, path: Path) -> Bundle | PolicyRefused:
+    async def try_read(self, path: Path) -> Bundle | PolicyRefused:
         """The bundle at ``path``, read once and unchecked, or why it cannot be read."""
         try:
             return await self.read(path)
         except PolicyRefused as refused:
             return refused
 
-    async def passed(self, found: Bundle | PolicyRefused) -> Bundle:
+    async def accept(self, result: Bundle | PolicyRefused) -> Bundle:
         """``prepare`` for an already read bundle; raises ``PolicyRefused``."""
         try:
-            if isinstance(found, PolicyRefused):
-                raise found
-            bundle = await self._checked(found)
+            if isinstance(result, PolicyRefused):
+                raise result
+            bundle = await self._checked(result)
         except PolicyRefused as refused:
             self._last_error = str(refused)
             raise

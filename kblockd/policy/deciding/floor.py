@@ -93,9 +93,9 @@ def ruled(effect: Effect, tier: str, floors: Floors, *, past_return: bool) -> Ru
     return Ruling(said, raised(said, floor), tier, floor)
 
 
-def of_record(found: Mapping[str, Any] | None) -> Floor | None:
+def of_record(recorded: Mapping[str, Any] | None) -> Floor | None:
     """The floor that ``Ruling.on_record`` kept; raises KeyError or TypeError for what it never wrote."""
-    return None if found is None else Floor(found["count"], tuple(found["roles"]))
+    return None if recorded is None else Floor(recorded["count"], tuple(recorded["roles"]))
 
 
 def met(demand: Effect, approvers: Iterable[Approver]) -> bool:

@@ -78,8 +78,8 @@ def _probe(modules: Modules, time: DecisionTime) -> list[BundleFault]:
     engine = load(deciding, time)
     faults = []
     for entrypoint in entrypoints.ENTRYPOINTS:
-        found = heads.get(query_of(entrypoint))
-        faults += [_missing(entrypoint)] if found is None else _sample(engine, time, entrypoint, *found)
+        head = heads.get(query_of(entrypoint))
+        faults += [_missing(entrypoint)] if head is None else _sample(engine, time, entrypoint, *head)
     return faults
 
 
