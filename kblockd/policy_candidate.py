@@ -57,7 +57,7 @@ class Candidates:
         return self._running.report() if self._running else None
 
     async def set(self, archive: bytes) -> CandidateReport:
-        """Checks a ``.tar.gz`` as an activation would, except that it need not be signed, and replaces the candidate.
+        """Checks a ``.tar.gz`` as an activation would and replaces the candidate; it needs neither signature nor tests.
 
         Raises ``InvalidArgument`` for a bundle that would be refused, ``ResourceExhausted`` while another one is being
         set or if no process could be started; both leave the earlier candidate in place.

@@ -39,7 +39,8 @@ __all__ = [
 VECTORS: Final = Path(__file__).parent / "vectors" / "leaves.jsonl"
 VERSION: Final = "kblockd.record/1"
 RecordType = enum.StrEnum(  # type: ignore[misc]  # made of the table, so that no name is forgotten
-    "RecordType", {re.sub(r"(?<!^)(?=[A-Z])", "_", body.__name__).upper(): body.TYPE for body in BODIES}
+    "RecordType",
+    {re.sub(r"^(execution|finding|result)[.]", "", body.TYPE).replace(".", "_").upper(): body.TYPE for body in BODIES},
 )
 WRITES: Final = {RecordType(body.TYPE): body.WRITES for body in BODIES}
 WITHOUT_ROWS: Final = {type_ for type_, tables in WRITES.items() if not tables}

@@ -7,7 +7,7 @@
     uses         what a rule looks at, directly and through others
     packages     packages that no entry point comes to
     breadth      what allows more than it seems
-    heads        an object rule where a set is meant
+    object_rules an object rule where a set is meant
     undefined    `not` and `!=` over what may be missing, for bundles that OPA decides by
 
 ``review`` runs in a child, over the engine's syntax tree; annotations are comments and are read by the parent
@@ -24,7 +24,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kblockd.authoring.review import breadth, heads, packages, references, undefined
+from kblockd.authoring.review import breadth, object_rules, packages, references, undefined
 from kblockd.authoring.review.findings import ReviewFinding
 from kblockd.policy.builtins.replacements import DecisionTime
 from kblockd.policy.embedded.modules import Modules, load
@@ -32,7 +32,7 @@ from kblockd.policy.rego.shape import Shape
 from kblockd.policy.rego.syntax import Module
 
 Part = Callable[[Sequence[Module], Shape], Iterator[ReviewFinding]]
-_PARTS: tuple[Part, ...] = (references.referenced, packages.unused, breadth.allows, heads.objects)
+_PARTS: tuple[Part, ...] = (references.referenced, packages.unused, breadth.allows, object_rules.objects)
 
 
 def review(

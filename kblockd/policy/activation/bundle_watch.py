@@ -52,7 +52,7 @@ class BundleWatch:
         """Reloads now, even without a change; True if the configured bundle is in force afterwards."""
         async with self._lock:
             self._refusals.forget()
-            return await self._reload(await self._engine.found(self._path))
+            return await self._reload(await self._engine.try_read(self._path))
 
     async def run(self) -> None:
         """Polls until it is cancelled. A change counts once it reads the same twice: no half-written folder."""
@@ -60,17 +60,17 @@ class BundleWatch:
 
     async def _look(self) -> None:
         async with self._lock:
-            found = await self._engine.found(self._path)
-            mark = _mark(found)
+            result = await self._engine.try_read(self._path)
+            mark = _mark(result)
             settled, self._settled = mark == self._settled, mark
             if settled and self._due(mark):
-                await self._reload(found)
+                await self._reload(result)
 
-    async def _reload(self, found: Bundle | BundleRefused) -> bool:
+    async def _reload(self, result: Bundle | BundleRefused) -> bool:
         """Activates what was read, not what is there by now: that was not seen twice and has another mark."""
-        mark = _mark(found)
+        mark = _mark(result)
         try:
-            bundle = await self._engine.passed(found)
+            bundle = await self._engine.accept(result)
             if not self._engine.is_in_force(bundle):
                 await self._engine.activate(bundle, before_swap=self._on_activated)
                 await self._on_in_force(bundle)
@@ -94,6 +94,6 @@ class BundleWatch:
         return self._transient and self._rest <= 0
 
 
-def _mark(found: Bundle | BundleRefused) -> str:
+def _mark(result: Bundle | BundleRefused) -> str:
     """Identifies the content and its signer, or the reason for there being none."""
-    return str(found) if isinstance(found, BundleRefused) else f"{found.revision} {found.origin}"
+    return str(result) if isinstance(result, BundleRefused) else f"{result.revision} {result.origin}"

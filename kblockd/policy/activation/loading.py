@@ -80,21 +80,21 @@ class LoadingEngine:
 
     async def prepare(self, path: Path) -> Bundle:
         """Reads, verifies and checks it in throw-away processes; activates nothing. Raises ``BundleRefused``."""
-        return await self.passed(await self.found(path))
+        return await self.accept(await self.try_read(path))
 
-    async def found(self, path: Path) -> Bundle | BundleRefused:
+    async def try_read(self, path: Path) -> Bundle | BundleRefused:
         """The bundle at ``path``, read once and unchecked, or why it cannot be read."""
         try:
             return await self.read(path)
         except BundleRefused as refused:
             return refused
 
-    async def passed(self, found: Bundle | BundleRefused) -> Bundle:
+    async def accept(self, result: Bundle | BundleRefused) -> Bundle:
         """``prepare`` for an already read bundle; raises ``BundleRefused``."""
         try:
-            if isinstance(found, BundleRefused):
-                raise found
-            bundle = await self._checked(found)
+            if isinstance(result, BundleRefused):
+                raise result
+            bundle = await self._checked(result)
         except BundleRefused as refused:
             self._last_error = str(refused)
             raise

@@ -31,16 +31,16 @@ def unpack(packed: bytes, file: str) -> dict[str, bytes]:
     ``file`` is only named in faults of the archive as a whole.
     """
     content = _decompressed(packed, file)
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         for name, data in _files(content):
-            if name in found:
+            if name in contents:
                 raise refusal(name, "appears twice in the archive", _AGAIN)
-            found[name] = data
+            contents[name] = data
     except InvalidTar as error:
         raise refusal(file, f"unsupported or invalid tar archive: {error}", _AGAIN) from None
-    _check_folders(found)
-    return found
+    _check_folders(contents)
+    return contents
 
 
 def _decompressed(packed: bytes, file: str) -> bytes:
@@ -85,12 +85,12 @@ def _name(written: str) -> str:
     return name
 
 
-def _check_folders(found: dict[str, bytes]) -> None:
+def _check_folders(contents: dict[str, bytes]) -> None:
     """Refuses a name that is both a file and a folder: OPA could not be given both."""
-    for name in found:
+    for name in contents:
         parts = name.split("/")
         for end in range(1, len(parts)):
-            if "/".join(parts[:end]) in found:
+            if "/".join(parts[:end]) in contents:
                 raise refusal(name, "its folder is also a file of the bundle", _AGAIN)
 
 

@@ -60,12 +60,12 @@ class Bundle:
 
     @classmethod
     def of(
-        cls, texts: Mapping[str, str], signature: BundleSignature | None = None, found: Documents | None = None
+        cls, texts: Mapping[str, str], signature: BundleSignature | None = None, parsed: Documents | None = None
     ) -> Bundle:
-        """From texts by path; raises ``PolicyRefused`` for documents or a manifest that cannot be taken. ``found`` are
+        """From texts by path; raises ``PolicyRefused`` for documents or a manifest that cannot be taken. ``parsed`` are
         the documents among them, where they were read before."""
-        found = found or documents.parsed({path: text.encode() for path, text in texts.items()})
-        manifest, data = Manifest.read(found.manifest), found.data
+        parsed = parsed or documents.parsed({path: text.encode() for path, text in texts.items()})
+        manifest, data = Manifest.read(parsed.manifest), parsed.data
         modules = {path: texts[path] for path in sorted(texts) if path.endswith(".rego")}
         manifest.permit(modules, data)
         revision = sha256_hex(canonical([[path, texts[path]] for path in sorted(texts)]))
@@ -98,8 +98,10 @@ def read(
     is above it; None for what comes into force nowhere. Raises ``PolicyRefused`` naming the file.
     """
     folder = path.is_dir()
-    found = files.from_folder(path, writers) if folder else unpack(files.regular(path, str(path), writers), path.name)
-    return _verified(found, trust, now, parse, str(path), folder=folder)
+    contents = (
+        files.from_folder(path, writers) if folder else unpack(files.regular(path, str(path), writers), path.name)
+    )
+    return _verified(contents, trust, now, parse, str(path), folder=folder)
 
 
 def from_archive(packed: bytes, trust: Trust, now: Now, parse: Parse) -> Bundle:
@@ -108,17 +110,17 @@ def from_archive(packed: bytes, trust: Trust, now: Now, parse: Parse) -> Bundle:
 
 
 def _verified(
-    found: Mapping[str, bytes], trust: Trust, now: Now | None, parse: Parse, name: str, *, folder: bool
+    contents: Mapping[str, bytes], trust: Trust, now: Now | None, parse: Parse, name: str, *, folder: bool
 ) -> Bundle:
-    signed = parse(found) if documents.is_signed(found) else None
-    signature = signatures.verify(found, trust, now() if now else None, folder=folder, found=signed)
-    for file in found:
+    signed = parse(contents) if documents.is_signed(contents) else None
+    signature = signatures.verify(contents, trust, now() if now else None, folder=folder, parsed=signed)
+    for file in contents:
         if files.acts_elsewhere(file):
             raise refusal(file, "OPA would act on it, and kblockd does not", "leave it out: Rego and data only")
-    texts = {file: _text(file, data) for file, data in found.items() if files.is_read(file)}
+    texts = {file: _text(file, data) for file, data in contents.items() if files.is_read(file)}
     if not any(file.endswith(".rego") for file in texts):
         raise refusal(name, "no .rego file", "point policy.bundle at a folder of policies, or an OPA bundle")
-    return Bundle.of(texts, signature, signed or parse({file: found[file] for file in texts}))
+    return Bundle.of(texts, signature, signed or parse({file: contents[file] for file in texts}))
 
 
 def _text(name: str, content: bytes) -> str:

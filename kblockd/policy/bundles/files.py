@@ -109,14 +109,14 @@ class _Folder:
     top: Opened
     writers: Writers | None
     every: bool
-    found: dict[str, bytes] = field(default_factory=dict)
+    contents: dict[str, bytes] = field(default_factory=dict)
     size: int = 0
     seen: int = 0
 
     def read(self) -> dict[str, bytes]:
         """Raises ``BundleRefused`` or ``Unsafe``."""
         self._folder(self.top, "", ())
-        return self.found
+        return self.contents
 
     def _folder(self, folder: Opened, prefix: str, above: tuple[tuple[int, int], ...]) -> None:
         """With what is below; ``above`` are the folders that it is in. Not ``rglob``: that passes over a folder that it
@@ -170,9 +170,9 @@ class _Folder:
         if (shown := _shown(name)) != name:
             raise refusal(shown, "a name that is not UTF-8", "rename it")
         content = _content(file, name, self.writers)
-        self.found[name] = content
+        self.contents[name] = content
         self.size += len(content)
-        if self.size > MAX_BYTES or len(self.found) > MAX_FILES:
+        if self.size > MAX_BYTES or len(self.contents) > MAX_FILES:
             raise refusal(name, f"more than {MAX_BYTES} bytes or {MAX_FILES} files", "split data from policy")
 
 

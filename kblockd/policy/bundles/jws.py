@@ -109,18 +109,18 @@ def _fitting(algorithm: str, public: object) -> PublicKey:
 
 def _object(part: str) -> Mapping[str, Any]:
     try:
-        found: Mapping[str, Any] = parse(_decoded(part), max_bytes=MAX_TOKEN)
+        value: Mapping[str, Any] = parse(_decoded(part), max_bytes=MAX_TOKEN)
     except NotCanonical as error:
         raise BadToken(f"not a strict JSON object ({error})") from None
-    return found
+    return value
 
 
 def _decoded(part: str) -> bytes:
     """Base64url without padding, in its one form."""
     try:
-        found = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
+        decoded = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        found = b""
-    if base64.urlsafe_b64encode(found).rstrip(b"=") != part.encode("ascii", "replace"):
+        decoded = b""
+    if base64.urlsafe_b64encode(decoded).rstrip(b"=") != part.encode("ascii", "replace"):
         raise BadToken("not base64url")
-    return found
+    return decoded

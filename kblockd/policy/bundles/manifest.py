@@ -103,10 +103,10 @@ def _holds(root: Segments, path: Segments) -> bool:
 
 def _package(text: str) -> Segments | None:
     """The first statement of every module, or None for what Rego would refuse as well."""
-    found = _PACKAGE.match(text)
-    if not found:
+    match = _PACKAGE.match(text)
+    if not match:
         return None
     try:
-        return (found[1], *(dotted or json.loads(quoted) for dotted, quoted in _PART.findall(found[2])))
+        return (match[1], *(dotted or json.loads(quoted) for dotted, quoted in _PART.findall(match[2])))
     except ValueError:
         return None

@@ -63,9 +63,9 @@ def verify(
     now: dt.datetime | None,
     *,
     folder: bool,
-    found: Documents | None = None,
+    parsed: Documents | None = None,
 ) -> BundleSignature | None:
-    """Of the files of a bundle, ``.signatures.json`` among them; None for an unsigned one that is allowed. ``found``
+    """Of the files of a bundle, ``.signatures.json`` among them; None for an unsigned one that is allowed. ``parsed``
     are their documents, where they were read before.
 
     A present signature must verify even where none is required. Raises ``BundleRefused``.
@@ -75,8 +75,8 @@ def verify(
             return None
         step = "sign it with `opa build --signing-key`, or set policy.verification.allow_unsigned: true"
         raise refusal(SIGNATURES, "is not there: nobody signed this bundle", step)
-    found = found or documents.parsed(files)
-    text = _token(found.signatures or {})
+    parsed = parsed or documents.parsed(files)
+    text = _token(parsed.signatures or {})
     try:
         token = Token.read(text)
     except BadToken as error:
@@ -84,7 +84,7 @@ def verify(
     key = _signer(token, trust)
     _check_scope(token.claims, trust, key)
     _check_dates(token.claims, key, now)
-    present = {name: found.digests.get(name) or _sha256(files[name]) for name in files if name != SIGNATURES}
+    present = {name: parsed.digests.get(name) or _sha256(files[name]) for name in files if name != SIGNATURES}
     _check_files(present, _listed(token.claims, key), key)
     return BundleSignature(key.id, trust.scope, text)
 

@@ -77,10 +77,10 @@ def _header(block: bytes) -> tuple[bytes, int, bytes]:
 
 def _number(field: bytes) -> int:
     """Octal, as both formats write what fits; a binary number is one of gigabytes, or negative."""
-    found = _OCTAL.fullmatch(field)
-    if found is None:
+    match = _OCTAL.fullmatch(field)
+    if match is None:
         raise InvalidTar("a number in a header is not octal")
-    return int(found[1], 8)
+    return int(match[1], 8)
 
 
 def _pax_path(records: bytes) -> bytes | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
@@ -167,8 +167,16 @@ class ComparingEngine:
         """Never blocks."""
         return self._engine.status()
 
-    async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
-        """See ``PolicyEngine``."""
+    def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Coroutine[Any, Any, Decision]:
+        """See ``PolicyEngine``. Without a candidate the other engine's own coroutine, at no cost."""
+        evaluate = self._engine.evaluate if self.candidate is None else self._compared
+        return evaluate(entrypoint, document)
+
+    async def close(self) -> None:
+        """Closes the engine behind it."""
+        await self._engine.close()
+
+    async def _compared(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
         try:
             decision = await self._engine.evaluate(entrypoint, document)
         except PolicyFailure as failure:
@@ -176,10 +184,6 @@ class ComparingEngine:
             raise
         self._offer(entrypoint, document, decision)
         return decision
-
-    async def close(self) -> None:
-        """Closes the engine behind it."""
-        await self._engine.close()
 
     def _offer(self, entrypoint: str, document: Mapping[str, Any], answer: Decision | PolicyFailure) -> None:
         if self.candidate is None:

@@ -93,9 +93,9 @@ def ruled(effect: Effect, tier: str, floors: Floors, *, past_return: bool) -> Ru
     return Ruling(said, raised(said, floor), tier, floor)
 
 
-def of_record(found: values.FloorFacts | None) -> Floor | None:
+def of_record(recorded: values.FloorFacts | None) -> Floor | None:
     """The floor that ``Ruling.on_record`` kept."""
-    return None if found is None else Floor(found.count, found.roles)
+    return None if recorded is None else Floor(recorded.count, recorded.roles)
 
 
 def met(demand: Effect, approvers: Iterable[Approver]) -> bool:

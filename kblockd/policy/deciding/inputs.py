@@ -96,7 +96,7 @@ def kept(asked: Mapping[str, Any], *, snapshot: str = "", read: str = "", output
     """What of an input is kept nowhere else. ``snapshot``, ``read`` and ``output`` (of ``outcome``) are the digests of
     the payloads that hold those values; a value without one is kept here."""
     outcome = asked["outcome"]
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "v": KEPT,
         "classification": RESTRICTED,
         "now": asked["now"],
@@ -108,8 +108,8 @@ def kept(asked: Mapping[str, Any], *, snapshot: str = "", read: str = "", output
         "finding": asked["finding"],
     }
     # A repeated call may name the version of the target that the first one left open.
-    found["target_version"] = asked["envelope"]["target"]["version"] or None
-    return canonical({name: value for name, value in found.items() if value is not None})
+    fields["target_version"] = asked["envelope"]["target"]["version"] or None
+    return canonical({name: value for name, value in fields.items() if value is not None})
 
 
 def whole(asked: Mapping[str, Any]) -> bytes:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from kblockd.policy.builtins.replacements import DecisionTime
-from kblockd.policy.deciding import PolicyFailure, entrypoints
-from kblockd.policy.deciding.samples import SAMPLES
+from kblockd.policy.deciding import entrypoints
+from kblockd.policy.deciding.samples import SAMPLES, misfit, missing
 from kblockd.policy.embedded.modules import Modules, evaluate, fault_of, load
 from kblockd.policy.faults import BundleFault
 from kblockd.policy.rego import advice
@@ -78,8 +78,8 @@ def _probe(modules: Modules, time: DecisionTime) -> list[BundleFault]:
     engine = load(deciding, time)
     faults = []
     for entrypoint in entrypoints.ENTRYPOINTS:
-        found = heads.get(query_of(entrypoint))
-        faults += [_missing(entrypoint)] if found is None else _sample(engine, time, entrypoint, *found)
+        head = heads.get(query_of(entrypoint))
+        faults += [missing(entrypoint)] if head is None else _sample(engine, time, entrypoint, *head)
     return faults
 
 
@@ -92,23 +92,13 @@ def _heads(tree: list[dict[str, Any]]) -> dict[str, tuple[Module, Node]]:
     return heads
 
 
-def _missing(entrypoint: str) -> BundleFault:
-    package = ".".join(entrypoint.split("/")[:-1])
-    return BundleFault(".", 0, 0, f"package {package} has no rule `result`", f"add a file with package {package}")
-
-
 def _sample(engine: Any, time: DecisionTime, entrypoint: str, module: Module, node: Node) -> list[BundleFault]:
     for sample in SAMPLES:
         answer = evaluate(engine, time, query_of(entrypoint), sample, quoting=True)
         if "error" in answer:
             return [module.fault(node, f"{entrypoint}: {answer['error']}", advice.next_step(answer["error"]))]
-        if "undefined" in answer:
-            what = f"{entrypoint} is undefined for the sample input"
-            return [module.fault(node, what, "add `default result := ...` that denies")]
-        try:
-            entrypoints.check(entrypoint, answer["value"])
-        except PolicyFailure as failure:
-            return [module.fault(node, failure.message, "return exactly the keys and types of the entry point")]
+        if wrong := misfit(entrypoint, answer):
+            return [module.fault(node, *wrong)]
     return []
 
 

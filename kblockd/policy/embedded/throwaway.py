@@ -39,7 +39,7 @@ async def ask(
         async with asyncio.timeout(limits.load_seconds):
             reply = await child.request(header, bundle.to_json())
         faults = [BundleFault.from_json(row) for row in reply.get("faults", ())]
-        found = None if faults else read(reply)
+        result = None if faults else read(reply)
     except TimeoutError:
         raise _refused(bundle, f"{doing} took longer than {limits.load_seconds:g} s") from None
     except ChildFailed:
@@ -49,9 +49,9 @@ async def ask(
         raise _refused(bundle, str(reply.get("error", unread))) from None
     finally:
         await child.kill()
-    if found is None:
+    if result is None:
         raise BundleRefused(faults, revision=bundle.revision)
-    return found
+    return result
 
 
 def _refused(bundle: Bundle, message: str, *, transient: bool = False) -> BundleRefused:

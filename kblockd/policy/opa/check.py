@@ -16,7 +16,7 @@ from typing import Any, Final
 from kblockd.policy.builtins import allowed
 from kblockd.policy.bundles.bundle import Bundle
 from kblockd.policy.deciding import PolicyFailure, entrypoints
-from kblockd.policy.deciding.samples import SAMPLES
+from kblockd.policy.deciding.samples import SAMPLES, TYPED, misfit, missing
 from kblockd.policy.faults import BundleFault, BundleRefused, unloadable
 from kblockd.policy.opa.process import OpaLimits, OpaProcess
 from kblockd.policy.opa.silence import unguarded
@@ -121,18 +121,16 @@ async def _why(shop: Workshop, process: OpaProcess, entrypoint: str) -> tuple[st
     for sample in SAMPLES:
         try:
             reply = await process.opa.ask(entrypoint, sample, shop.bundle.revision, shop.limits.load_seconds)
-            if "value" not in reply:
-                return f"{entrypoint} is undefined for the sample input", "add `default result := ...` that denies"
-            entrypoints.check(entrypoint, reply["value"])
         except PolicyFailure as failure:
-            return failure.message, "return exactly the keys and types of the entry point, for every input"
+            return failure.message, TYPED
+        if wrong := misfit(entrypoint, reply):
+            return wrong
     return None
 
 
 def _misfit(entrypoint: str, why: tuple[str, str], head: tuple[str, Mapping[str, Any]] | None) -> BundleFault:
     if head is None:
-        package = ".".join(entrypoint.split("/")[:-1])
-        return BundleFault(".", 0, 0, f"package {package} has no rule `result`", f"add a file with package {package}")
+        return missing(entrypoint)
     file, where = head
     return BundleFault(file, int(where["row"]), int(where["col"]), *why)
 

@@ -96,6 +96,6 @@ class RemoteEngine:
         """Nothing is in force afterwards."""
         self._revision, self._fault = "", fault
 
-    def found(self, fault: str) -> None:
+    def set_last_error(self, fault: str) -> None:
         """Sets the result of the last poll; "" if OPA serves the revision in force."""
         self._fault = fault

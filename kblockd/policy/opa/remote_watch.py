@@ -62,14 +62,14 @@ class RemoteWatch:
             try:
                 await self._look()
             except BundleRefused as refused:
-                self._engine.found(str(refused))
+                self._engine.set_last_error(str(refused))
                 await self._refusals.tell(refused)
                 return False
             except (PolicyFailure, AccessRefused) as failure:
-                self._engine.found(str(failure))
+                self._engine.set_last_error(str(failure))
                 return False
             except Exception as error:
-                self._engine.found(f"the revision was not activated: {type(error).__name__}")
+                self._engine.set_last_error(f"the revision was not activated: {type(error).__name__}")
                 raise
             self._refusals.forget()
             return True
@@ -87,7 +87,7 @@ class RemoteWatch:
         await self._engine.connect()
         served = await self._engine.served(LOOK_SECONDS)
         if served == in_force:
-            self._engine.found("")
+            self._engine.set_last_error("")
             return
         if served not in passed:
             raise _refusal(served, f"OPA serves revision {replies.shown(served)}, which did not pass", self._file)
