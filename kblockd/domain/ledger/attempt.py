@@ -123,9 +123,9 @@ class Verified(Timed, frozen=True, kw_only=True):
     policy_revision: str
     decision_id: str
     input_sha256: str
-    input_payload: str
+    input_payload: str = ""
     policy_us: Number
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
 
     def fold(self, read: Read, index: int, record: Record) -> Changes:
         """The class that follows from it."""
@@ -148,9 +148,9 @@ class RecoveryPlanned(Timed, frozen=True, kw_only=True):
     policy_revision: str
     decision_id: str
     input_sha256: str
-    input_payload: str
+    input_payload: str = ""
     policy_us: Number
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     refused: str | UnsetType = UNSET
 
     def fold(self, read: Read, index: int, record: Record) -> Changes:

@@ -41,9 +41,9 @@ class Claimed(Timed, frozen=True, kw_only=True):
     policy_revision: str
     decision_id: str
     input_sha256: str
-    input_payload: str
+    input_payload: str = ""
     policy_us: Number
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
 
     def fold(self, read: Read, index: int, record: Record) -> Changes:
         """The approval is used, the deed and its target are taken."""

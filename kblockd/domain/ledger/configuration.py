@@ -154,7 +154,7 @@ class StoreRestored(Body, frozen=True):
     TYPE: ClassVar = "store.restored"
 
 
-class AuthzDecided(Body, frozen=True):
+class AuthzDecided(Body, frozen=True, kw_only=True):
     """What stage 0 decided: may that principal call that method, and which rows may it see."""
 
     TYPE: ClassVar = "authz.decided"
@@ -167,6 +167,6 @@ class AuthzDecided(Body, frozen=True):
     policy_revision: str
     decision_id: str
     input_sha256: str
-    input_payload: str
+    input_payload: str = ""
     policy_us: Number
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()

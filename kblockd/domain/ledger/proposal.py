@@ -20,8 +20,8 @@ class Proposed(Agreed, Body, frozen=True, kw_only=True):
     TYPE: ClassVar = "execution.proposed"
     WRITES: ClassVar = ("execution", "open", "caller_key", "open_call", "agent", "listed_execution")
 
-    input_payload: str
-    reasons: tuple[str, ...]
+    input_payload: str = ""
+    reasons: tuple[str, ...] = ()
     stages: Timings | UnsetType = UNSET
 
     def fold(self, read: Read, index: int, record: Record) -> Changes:
@@ -106,9 +106,9 @@ class RefusalDetails(TypedDict, total=False):
     policy_revision: str
     decision_id: str
     input_sha256: str
-    input_payload: str
+    input_payload: str = ""
     policy_us: int
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     effect: str
     observe_until: str
     floor: Floor | None
