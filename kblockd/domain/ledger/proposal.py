@@ -106,9 +106,9 @@ class RefusalDetails(TypedDict, total=False):
     policy_revision: str
     decision_id: str
     input_sha256: str
-    input_payload: str = ""
+    input_payload: str
     policy_us: int
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...]
     effect: str
     observe_until: str
     floor: Floor | None

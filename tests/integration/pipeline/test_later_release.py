@@ -182,7 +182,9 @@ def test_an_optional_key_that_is_set_voids_what_was_approved_without_it(
     configure(site, settlement="next_day")
     site.start()
     assert before.repeat("finished").replayed
-    assert before.repeat("approved").code == "BINDING_CHANGED"
+    with pytest.raises(CallError) as refused:
+        before.repeat("approved")
+    assert refused.value.reason == "BINDING_CHANGED"
     replayed(site)
 
 
