@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.moves import check, derived, existing, moved, only, touched
-from kblockd.domain.ledger.record import Record, Timed
+from kblockd.domain.ledger.record import Record, Timed, WithDecision
 from kblockd.domain.ledger.rows import Changes, LateAnswer, LookUpFinding, Read, Verification
 from kblockd.domain.ledger.values import Number
 from kblockd.domain.states import Event, Phase, ResultClass
@@ -108,7 +108,7 @@ class FindingReconciled(Timed, frozen=True, kw_only=True):
         return only(record, moved(read, index, record, Event.RECONCILED, **changes))
 
 
-class FindingVerified(Timed, frozen=True, kw_only=True):
+class FindingVerified(WithDecision, frozen=True, kw_only=True):
     """The verdict over an independent read."""
 
     TYPE: ClassVar = "finding.verified"
@@ -119,13 +119,6 @@ class FindingVerified(Timed, frozen=True, kw_only=True):
     read_sha256: str
     code: str
     result_class: ResultClass = msgspec.field(name="class")
-    policy_engine: str
-    policy_revision: str
-    decision_id: str
-    input_sha256: str
-    input_payload: str
-    policy_us: Number
-    reasons: tuple[str, ...]
 
     def fold(self, read: Read, index: int, record: Record) -> Changes:
         """The class that follows from it."""
@@ -133,7 +126,7 @@ class FindingVerified(Timed, frozen=True, kw_only=True):
         return only(record, moved(read, index, record, Event.VERIFIED, **changes))
 
 
-class RecoveryPlanned(Timed, frozen=True, kw_only=True):
+class RecoveryPlanned(WithDecision, frozen=True, kw_only=True):
     """What is done about an execution that did not end well, before it is done.
 
     ``refused`` is what policy chose, where code did not let it be.
@@ -144,13 +137,6 @@ class RecoveryPlanned(Timed, frozen=True, kw_only=True):
 
     recovery: str
     result_class: ResultClass = msgspec.field(name="class")
-    policy_engine: str
-    policy_revision: str
-    decision_id: str
-    input_sha256: str
-    input_payload: str
-    policy_us: Number
-    reasons: tuple[str, ...]
     refused: str | UnsetType = UNSET
 
     def fold(self, read: Read, index: int, record: Record) -> Changes:

@@ -8,13 +8,13 @@ from msgspec import structs
 
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.moves import check, counted, existing, moved, only, running_key, taken, target_key
-from kblockd.domain.ledger.record import Body, Record, Timed
+from kblockd.domain.ledger.record import Body, Record, Timed, WithDecision
 from kblockd.domain.ledger.rows import Changes, ExecutionRow, LinkRow, Read
 from kblockd.domain.ledger.values import Fence, Number
 from kblockd.domain.states import Event, ResultClass, State
 
 
-class ExecutionClaimed(Timed, frozen=True, kw_only=True):
+class ExecutionClaimed(WithDecision, frozen=True, kw_only=True):
     """The one consumption, or (``again``, 9r) a new fence for it."""
 
     TYPE: ClassVar = "execution.claimed"
@@ -37,13 +37,6 @@ class ExecutionClaimed(Timed, frozen=True, kw_only=True):
     snapshot_sha256: str
     target_version: str
     deadline_at: str
-    policy_engine: str
-    policy_revision: str
-    decision_id: str
-    input_sha256: str
-    input_payload: str
-    policy_us: Number
-    reasons: tuple[str, ...]
 
     def fold(self, read: Read, index: int, record: Record) -> Changes:
         """The approval is used, the deed and its target are taken."""

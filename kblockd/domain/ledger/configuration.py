@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.moves import derived
-from kblockd.domain.ledger.record import Body, Record
+from kblockd.domain.ledger.record import Body, Record, WithDecision
 from kblockd.domain.ledger.rows import (
     Changes,
     ContractRow,
@@ -163,7 +163,7 @@ class StoreRestored(Body, frozen=True):
     TYPE: ClassVar = "store.restored"
 
 
-class AuthzDecided(Body, frozen=True):
+class AuthzDecided(WithDecision, frozen=True, kw_only=True):
     """What stage 0 decided: may that principal call that method, and which rows may it see."""
 
     TYPE: ClassVar = "authz.decided"
@@ -172,10 +172,3 @@ class AuthzDecided(Body, frozen=True):
     method: str
     allow: bool
     view_sha256: str
-    policy_engine: str
-    policy_revision: str
-    decision_id: str
-    input_sha256: str
-    input_payload: str
-    policy_us: Number
-    reasons: tuple[str, ...]

@@ -20,8 +20,8 @@ class ExecutionProposed(Agreed, Body, frozen=True, kw_only=True):
     TYPE: ClassVar = "execution.proposed"
     WRITES: ClassVar = ("execution", "open", "caller_key", "open_call", "agent", "listed_execution")
 
-    input_payload: str
-    reasons: tuple[str, ...]
+    input_payload: str = ""
+    reasons: tuple[str, ...] = ()
     stages: Timings | UnsetType = UNSET
 
     def fold(self, read: Read, index: int, record: Record) -> Changes:

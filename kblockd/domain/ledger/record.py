@@ -69,6 +69,18 @@ class Timed(Body, frozen=True):
     stages: Timings | msgspec.UnsetType = msgspec.UNSET
 
 
+class WithDecision(Timed, frozen=True, kw_only=True):
+    """The body of a record that rests on a decision of policy; what has a default an older daemon did not keep."""
+
+    policy_engine: str
+    policy_revision: str
+    decision_id: str
+    input_sha256: str
+    input_payload: str = ""
+    policy_us: Number
+    reasons: tuple[str, ...] = ()
+
+
 class Record(Value, frozen=True):
     """One record; ``stage`` is the pipeline's number, or None outside the pipeline."""
 

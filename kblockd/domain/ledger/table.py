@@ -133,7 +133,7 @@ def read(leaf: bytes) -> Record:
     """A record from its leaf, its body in the newest form.
 
     Raises ValueError for bytes that are neither a record nor a receipt, ``StoredUnreadable`` (a ValueError, too) for a
-    record of a type or a version that this release does not know.
+    record of a type, a version or with a field that this release does not know.
     """
     try:
         found = _ENVELOPE.decode(leaf)
@@ -142,7 +142,10 @@ def read(leaf: bytes) -> Record:
     decoder = _DECODERS.get((found.v, found.type))
     if decoder is None:
         raise StoredUnreadable(f"a record {found.type[:64]!r} of the form {found.v[:64]!r}")
-    body = decoder.decode(found.body).upgraded()
+    try:
+        body = decoder.decode(found.body).upgraded()
+    except msgspec.ValidationError as error:
+        raise StoredUnreadable(f"the body of a record {found.type!r} ({error})") from None
     return Record(body, found.at, found.tenant, found.execution, found.attempt, found.stage)
 
 

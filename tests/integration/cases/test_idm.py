@@ -173,7 +173,7 @@ def action(effect: str, deadline: dt.datetime | None = None) -> Any:
     )
 
 
-WAITING = {"state": "pending", "not_after": rfc3339(END)}
+WAITING: Any = SimpleNamespace(state="pending", not_after=rfc3339(END))
 JUDGES: dict[str, Callable[[Any], bool]] = {
     "approval": lambda parts: state_at(WAITING, parts.clock.now()) == "expired",
     "action": lambda parts: refuses(check_clock, parts, action("allow"), again=False),

@@ -160,7 +160,7 @@ def test_a_receipt_brings_its_own_leaf() -> None:
         receipt.leaf()
 
 
-GOOD = {
+GOOD: dict[str, Any] = {
     "v": VERSION,
     "type": "execution.held",
     "at": AT,
@@ -209,8 +209,12 @@ def test_any_bytes_are_a_record_or_a_value_error(data: bytes) -> None:
         ledger.read(data)
 
 
-@pytest.mark.parametrize("later", [{"v": "kblockd.record/2"}, {"type": "execution.unheard_of"}])
-def test_a_record_of_a_later_release_says_that_it_is_one(later: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "later",
+    [{"v": "kblockd.record/2"}, {"type": "execution.unheard_of"}, {"body": {**GOOD["body"], "of_a_later_one": 1}}],
+    ids=["version", "type", "field"],
+)
+def test_a_record_of_a_later_release_says_that_it_is_one(later: dict[str, Any]) -> None:
     """Whoever meets it is told what to do, and not that the daemon has a defect."""
     with pytest.raises(StoredUnreadable, match="cannot be read by this release") as raised:
         ledger.read(orjson.dumps({**GOOD, **later}))
