@@ -37,7 +37,7 @@ async def explain(
     *,
     quoting: bool = False,
 ) -> Explanation:
-    """The configured engine's decision by ``bundle`` for an input, and which rules fired; raises ``PolicyRefused``.
+    """The configured engine's decision by ``bundle`` for an input, and which rules fired; raises ``BundleRefused``.
 
     ``quoting``: errors may quote the input, because its author reads them.
     """
@@ -58,7 +58,7 @@ async def explain(
 
 
 async def run_tests(settings: PolicySettings, bundle: Bundle, only: str) -> Trials:
-    """Runs the tests of ``bundle`` whose name matches ``only`` (RE2); raises ``PolicyRefused``."""
+    """Runs the tests of ``bundle`` whose name matches ``only`` (RE2); raises ``BundleRefused``."""
     opa = settings.opa
     if opa is None or opa.command is None:
         return await EmbeddedTester(embedded_limits(settings)).test(bundle, only)

@@ -32,7 +32,7 @@ class Observer(Protocol):
     """An engine that also sees which rules fire."""
 
     async def observe(self, bundle: Bundle, entrypoint: str, document: bytes) -> Observed:
-        """``document`` is canonical; raises ``PolicyRefused`` for a bundle that it cannot ask."""
+        """``document`` is canonical; raises ``BundleRefused`` for a bundle that it cannot ask."""
         ...
 
 
@@ -44,7 +44,7 @@ async def explain_by(
     evaluator: Evaluator,
     floors: Floors = MappingProxyType({}),
 ) -> Explanation:
-    """What the bundle decides for an input, and by which rules; raises ``PolicyRefused`` for one that does not load.
+    """What the bundle decides for an input, and by which rules; raises ``BundleRefused`` for one that does not load.
 
     The deadline of a question does not count here; what takes longer than a load may is refused.
     """

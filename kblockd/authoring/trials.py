@@ -145,6 +145,6 @@ class Tester(Protocol):
     """An engine that runs tests."""
 
     async def test(self, bundle: Bundle, only: str) -> Trials:
-        """Those whose name ``only`` (RE2, empty for all) matches; raises ``PolicyRefused`` for a bundle that does not
+        """Those whose name ``only`` (RE2, empty for all) matches; raises ``BundleRefused`` for a bundle that does not
         load."""
         ...

@@ -48,7 +48,7 @@ def _report(client: Client, path: Path | None, *, clear: bool) -> PolicyCandidat
 
 
 def _archive(path: Path) -> bytes:
-    """An archive as it is, or the files of a folder as they are; raises ``PolicyRefused``."""
+    """An archive as it is, or the files of a folder as they are; raises ``BundleRefused``."""
     return packed(from_folder(path)) if path.is_dir() else regular(path, str(path))
 
 

@@ -45,11 +45,11 @@ class Choice:
         return self._with_engine(PolicySettings(None, self.path or Path(), trust, _SECONDS, 1, _MEMORY_MIB))
 
     def read(self, settings: PolicySettings) -> Bundle:
-        """The bundle, verified by the settings; raises ``PolicyRefused``."""
+        """The bundle, verified by the settings; raises ``BundleRefused``."""
         return decision_point.read(settings, self.path)
 
     def draft(self, settings: PolicySettings) -> Bundle:
-        """A bundle that will not come into force, so it need not be signed; raises ``PolicyRefused``."""
+        """A bundle that will not come into force, so it need not be signed; raises ``BundleRefused``."""
         return decision_point.draft(settings, self.path or settings.bundle)
 
     def _configured(self) -> bool:
@@ -96,5 +96,5 @@ def source_options(command: F) -> F:
 
 
 def checked(settings: PolicySettings) -> Bundle:
-    """The configured bundle after all checks of a reload; raises ``PolicyRefused``."""
+    """The configured bundle after all checks of a reload; raises ``BundleRefused``."""
     return asyncio.run(decision_point.check(settings, decision_point.read(settings)))

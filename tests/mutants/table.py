@@ -72,7 +72,7 @@ MUTANTS: Final = (
         (
             Edit(_PIPELINE, "marked = await mark_sent(parts, claim)\n", "marked = Marked(claim)\n"),
             Edit(_PIPELINE, _DISPATCHED, f"{_DISPATCHED}        await mark_sent(parts, claim)\n"),
-            Edit(_PIPELINE, "import LeaseLost, mark_sent\n", "import LeaseLost, Marked, mark_sent\n"),
+            Edit(_PIPELINE, "import LeaseEnded, mark_sent\n", "import LeaseEnded, Marked, mark_sent\n"),
         ),
         f"{_KILLED}[11.dispatch:after=kill]",
         soak=True,

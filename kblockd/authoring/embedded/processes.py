@@ -50,7 +50,7 @@ class EmbeddedTester:
 async def review_rules(
     bundle: Bundle, limits: EmbeddedLimits, schema: Mapping[str, Any], *, server: bool
 ) -> tuple[ReviewFinding, ...]:
-    """The findings in the rules of ``bundle``; raises ``PolicyRefused`` for one that the engine cannot parse."""
+    """The findings in the rules of ``bundle``; raises ``BundleRefused`` for one that the engine cannot parse."""
     header = {"op": "review", "schema": schema, "server": server}
     return await throwaway.ask(header, bundle, limits, "reviewing it", _findings, WORKER)
 

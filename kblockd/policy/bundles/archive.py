@@ -26,7 +26,7 @@ _AGAIN: Final = "build the bundle again, with `opa build`"
 
 
 def unpack(packed: bytes, file: str) -> dict[str, bytes]:
-    """Contents by name, without the leading slash that ``opa build`` writes; raises ``PolicyRefused``.
+    """Contents by name, without the leading slash that ``opa build`` writes; raises ``BundleRefused``.
 
     ``file`` is only named in faults of the archive as a whole.
     """

@@ -62,7 +62,7 @@ class Bundle:
     def of(
         cls, texts: Mapping[str, str], signature: BundleSignature | None = None, parsed: Documents | None = None
     ) -> Bundle:
-        """From texts by path; raises ``PolicyRefused`` for documents or a manifest that cannot be taken. ``parsed`` are
+        """From texts by path; raises ``BundleRefused`` for documents or a manifest that cannot be taken. ``parsed`` are
         the documents among them, where they were read before."""
         parsed = parsed or documents.parsed({path: text.encode() for path, text in texts.items()})
         manifest, data = Manifest.read(parsed.manifest), parsed.data
@@ -95,7 +95,7 @@ def read(
 
     ``now`` is what the dates of a signature are compared with; without it a signature that has some is refused.
     ``parse`` reads the documents, before the signature is believed. ``writers``: who alone may write it, and all that
-    is above it; None for what comes into force nowhere. Raises ``PolicyRefused`` naming the file.
+    is above it; None for what comes into force nowhere. Raises ``BundleRefused`` naming the file.
     """
     folder = path.is_dir()
     contents = (

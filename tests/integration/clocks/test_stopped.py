@@ -14,7 +14,7 @@ import pytest
 from kblockd_mcp.adapter import McpAdapter
 
 from kblockd.client.answers import ApprovalPending, Completed, Held, UpstreamError
-from kblockd.client.calls import ToolCall
+from kblockd.client.calls import Call
 from kblockd.client.errors import CallError
 from kblockd.upstream.adapter import Outcome, Sent
 from kblockd.upstream.adapter import ToolCall as Invocation
@@ -66,7 +66,7 @@ def act(monkeypatch: pytest.MonkeyPatch) -> Callable[[Invoke], Invoke]:
     return replace
 
 
-def approved(site: StoppingSite, environment: str = "production") -> tuple[str, ToolCall, ApprovalPending]:
+def approved(site: StoppingSite, environment: str = "production") -> tuple[str, Call, ApprovalPending]:
     """An order of its own, the call about it, and its approval."""
     mine = order()
     call = refund_in(environment, mine, key=mine)
