@@ -15,6 +15,7 @@ from kblockd.client.answers import Completed, Denied, Held
 from kblockd.client.errors import CallError, InvalidArgumentError
 from kblockd.domain.clock import parse_rfc3339, rfc3339
 from kblockd.domain.envelope import BindingPin, TargetPin
+from kblockd.domain.states import Phase
 from kblockd.execution import reconcile, resume
 from kblockd.execution.reconcile import EffectStanding, _Found
 from kblockd.policy.deciding.entrypoints import PRECONDITIONS, Effect
@@ -302,7 +303,8 @@ async def test_no_attempt_after_another_boot(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(resume, "_claim", claim)
     monkeypatch.setattr("kblockd.execution.pipeline.close", close)
     nothing: Any = None
-    await resume.resume(nothing, nothing, {"phase": "claimed"})
+    claimed: Any = types.SimpleNamespace(phase=Phase.CLAIMED)
+    await resume.resume(nothing, nothing, claimed)
     assert [(e.state, e.result_class) for e in closed] == [("failed", "failed_before_side_effect")]
 
 

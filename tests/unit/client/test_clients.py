@@ -146,9 +146,9 @@ async def test_refusals_are_typed_and_say_what_happened(daemon: Daemon, connect:
                                   and issubclass(k, errors.KblockError) and k is not errors.KblockError])  # fmt: skip
 async def test_each_class_of_error_arrives_as_itself(daemon: Daemon, connect: Open, kind: type) -> None:
     daemon.executions.answers = [kind(Reason.WRONG_STATE, "x")]
-    with pytest.raises(getattr(client_package, kind.__name__)) as caught:
+    with pytest.raises(getattr(client_package, f"{kind.__name__}Error")) as caught:
         await (await connect(daemon.target())).execute(CALL)
-    assert type(caught.value).__name__ == kind.__name__
+    assert type(caught.value).__name__ == f"{kind.__name__}Error"
 
 
 async def test_a_store_that_failed_after_the_consumption_leaves_the_outcome_unknown(
