@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.failpoints import Failpoints
-from kblockd.domain.ledger import fold, read
+from kblockd.domain.ledger import envelope, fold
 from kblockd.ending import Shutdown
 from kblockd.ledger import start
 from kblockd.ledger.merkle import MerkleTree
@@ -35,7 +35,7 @@ async def open_store(data_dir: Path, failpoints: Failpoints, ending: Shutdown) -
 async def last_record_time(store: RocksStore) -> dt.datetime | None:
     """The time in the newest record; None for an empty ledger."""
     record = await store.leaf(store.size() - 1) if store.size() else None
-    return parse_rfc3339(read(record.leaf).at) if record else None
+    return parse_rfc3339(envelope(record.leaf).at) if record else None
 
 
 async def verify_after_unclean_stop(store: RocksStore, ending: Shutdown) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kblockd.approvals.quoting import named, quote, warnings
 from kblockd.domain.canonical import canonical, digest
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.contract.checks import PLACEHOLDER
+
+FORMS: Final = ("kblockd.presentation/1", "kblockd.presentation/2")
+"""As stored by releases up to this one; all of them are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def present(subject: Subject, approval_id: str, not_before: str, not_after: str)
     """The presentation as stored and shown; ``digest`` of it is presented_sha256. Intent is never redacted."""
     contract, demand = subject.contract, subject.demand
     return {
-        "v": "kblockd.presentation/2",
+        "v": FORMS[-1],
         "approval_id": approval_id,
         "execution_id": subject.execution_id,
         "action_sha256": subject.action_sha256,

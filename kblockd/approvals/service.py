@@ -18,12 +18,14 @@ from kblockd.admission.offload import offload
 from kblockd.approvals import checks
 from kblockd.approvals.asked import ApprovalRows, asked, state_at, visible
 from kblockd.approvals.checks import RevokerRole
-from kblockd.domain.canonical import canonical, reparse, sha256_hex
+from kblockd.approvals.presentation import FORMS
+from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
-from kblockd.domain.errors import Aborted, InvalidArgument, Reason
+from kblockd.domain.errors import Aborted, InvalidArgument, Reason, StoredUnreadable
 from kblockd.domain.ids import Ids
-from kblockd.domain.ledger import rows
+from kblockd.domain.ledger import payloads, rows
 from kblockd.domain.ledger.approvals import ApprovalDecided, ApprovalRevoked
+from kblockd.domain.ledger.closing import ExecutionCancelled
 from kblockd.domain.ledger.rows import ApprovalRow
 from kblockd.domain.outcome import ApprovalView, Revocation
 from kblockd.domain.principal import Principal, View
@@ -36,6 +38,7 @@ from kblockd.store.protocol import Append, Conflict, Payload, Store
 MAX_PAGE = 200
 LIVE: Final = frozenset({"pending", "approved"})
 STATES: Final = LIVE | {"denied", "expired", "revoked", "used", "void"}
+UNREADABLE: Final = "(what was shown cannot be read by this release)"
 _TRIES: Final = 3
 
 
@@ -102,6 +105,8 @@ class Approvals:
         now = self.clock.now()  # one reading for the check and the record: no decision is dated behind its term
         checks.check_state(found, now, "decided", "pending")
         checks.check_approver(self.principals, principal, found.row)
+        if verdict == "approve":
+            await self._check_readable(found, rfc3339(now))
         signed = self._signed(principal, found, verdict)
         try:
             await self._record_decision(principal, found, verdict, reason, signed, rfc3339(now))
@@ -128,6 +133,20 @@ class Approvals:
                 return Revocation(approval_id, found.row.execution, index)
         raise _raced()
 
+    async def _check_readable(self, found: ApprovalRows, at: str) -> None:
+        """Nobody approves what nobody can read: the action is void then. Raises ``StoredUnreadable``, ``Aborted``."""
+        try:
+            shown, *_ = await self._presentation(found.row, brief=True)
+            if not shown:
+                raise _unreadable()
+        except StoredUnreadable:
+            void = ExecutionCancelled(code=str(Reason.STORED_UNREADABLE))
+            try:
+                await self._commit(found, [found.append(void, at)])
+            except Conflict:
+                raise _raced() from None
+            raise
+
     async def _record_decision(
         self, principal: Principal, found: ApprovalRows, verdict: str, reason: str, signed: Signed, at: str
     ) -> None:
@@ -145,7 +164,7 @@ class Approvals:
         records = [found.append(body, at, signed.envelope)]
         if verdict == "deny":
             records.append(found.rejected(at, "APPROVAL_DENIED"))
-        await self._commit(found, records, said)
+        await self._commit(found, records, [said])
 
     async def _record_revocation(
         self, principal: Principal, found: ApprovalRows, capacity: RevokerRole, reason: str, at: str
@@ -160,11 +179,11 @@ class Approvals:
             reason_sha256=said_sha256,
         )
         records = [found.append(body, at), found.rejected(at, "APPROVAL_REVOKED")]
-        return await self._commit(found, records, said)
+        return await self._commit(found, records, [said])
 
-    async def _commit(self, found: ApprovalRows, records: builtins.list[Append], said: Payload) -> int:
+    async def _commit(self, found: ApprovalRows, records: builtins.list[Append], said: Sequence[Payload] = ()) -> int:
         """The index of the first record, durable; raises ``Conflict``. Who waits for the execution is told."""
-        ticket = await found.commit(self.store, records, [said])
+        ticket = await found.commit(self.store, records, said)
         await ticket.durable()
         self.on_decided(found.row.execution)
         return ticket.first_index
@@ -186,9 +205,16 @@ class Approvals:
         )
         return sign_approval(statement, self.keys)
 
-    async def _shown(self, row: ApprovalRow, *, brief: bool = False) -> ApprovalView:
+    async def _presentation(self, row: ApprovalRow, *, brief: bool) -> tuple[dict[str, Any], bytes, bytes]:
+        """Nothing where it has been deleted; raises ``StoredUnreadable``."""
         data = await self.store.payload(rows.payload(row.execution, row.presentation_payload))
-        shown, arguments, intent = await offload(len(data), _presented, data, brief) if data else ({}, b"", b"")
+        return await offload(len(data), _presented, row, data, brief) if data else ({}, b"", b"")
+
+    async def _shown(self, row: ApprovalRow, *, brief: bool = False) -> ApprovalView:
+        try:
+            shown, arguments, intent = await self._presentation(row, brief=brief)
+        except StoredUnreadable:
+            shown, arguments, intent = {"summary": UNREADABLE}, b"", b""
         return ApprovalView(
             approval_id=row.approval_id,
             execution_id=row.execution,
@@ -220,12 +246,18 @@ class Approvals:
         )
 
 
-def _presented(data: bytes, brief: bool) -> tuple[dict[str, Any], bytes, bytes]:
+def _presented(row: ApprovalRow, data: bytes, brief: bool) -> tuple[dict[str, Any], bytes, bytes]:
     """What was shown, and its arguments and intent as they are sent: as long as an agent likes, within bounds; a
     ``brief`` one has neither."""
-    shown: dict[str, Any] = reparse(data)["value"]
+    shown: dict[str, Any] = payloads.salted(row.presentation_payload, data)
+    if not isinstance(shown, dict) or shown.get("v") not in FORMS:
+        raise _unreadable()
     arguments, intent = shown.pop("arguments"), shown.pop("intent")
     return (shown, b"", b"") if brief else (shown, canonical(arguments), canonical(intent))
+
+
+def _unreadable() -> StoredUnreadable:
+    return StoredUnreadable("what was shown to approvers")
 
 
 def _raced() -> Aborted:

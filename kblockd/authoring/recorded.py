@@ -170,7 +170,7 @@ class Inputs:
         try:
             question = self._put_together(recorded, reparse(kept))
             body = canonical(question.document)
-        except (KeyError, TypeError, ValueError, InvalidContract, KblockError):
+        except (AttributeError, LookupError, TypeError, ValueError, InvalidContract, KblockError):
             raise NotReplayable(Why.INPUT_DIFFERS) from None
         if sha256_hex(body) != recorded.input_sha256:
             raise NotReplayable(Why.INPUT_DIFFERS)

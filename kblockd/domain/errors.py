@@ -180,3 +180,16 @@ class Unavailable(KblockError):
 
 class Internal(KblockError):
     """A defect of kblockd; the caller learns no detail."""
+
+
+class StoredUnreadable(FailedPrecondition, ValueError):
+    """Something stored is gone, altered, of a later release than this one, or of no form that a release ever wrote."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            Reason.STORED_UNREADABLE,
+            f"{what} cannot be read by this release.",
+            executed=None,
+            consumed=None,
+            next_step="run the release that wrote it, or a later one",
+        )

@@ -9,14 +9,16 @@ from kblockd.admission.offload import offload, size_of
 from kblockd.domain.canonical import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.contract import reveal
-from kblockd.domain.ledger import identifier, read, rows
-from kblockd.domain.ledger.record import Body
+from kblockd.domain.errors import StoredUnreadable
+from kblockd.domain.ledger import envelope, identifier, read, rows
+from kblockd.domain.ledger.record import Body, LeafEnvelope, Record
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.ledger.sealing import ResultSealed
+from kblockd.domain.ledger.values import Timings
 from kblockd.domain.outcome import CallOutcome, CallStatus, StageEvent
 from kblockd.domain.states import ResultClass, State, acted
 from kblockd.execution.journal import NOTHING, Entry, Written
-from kblockd.execution.load import load_reveal, value_of
+from kblockd.execution.load import load_reveal, value_if_readable
 from kblockd.execution.parts import Parts
 from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Append
@@ -58,6 +60,7 @@ _ENDED: Final = {
     ResultClass.FAILED_AFTER_SIDE_EFFECT: "there is an effect, and not the expected one",
     ResultClass.UNKNOWN_OUTCOME: "nobody knows whether there is an effect",
 }
+_STAGES: Final = frozenset(stage.value for stage in Stage)
 _UNKNOWN: Final = "sent, no valid answer; the upstream may have acted"
 
 
@@ -121,18 +124,33 @@ def _timed(found: list[StageEvent]) -> list[StageEvent]:
 
 
 def _event(index: int, leaf: bytes) -> StageEvent:
-    """Its own time is not known from the record: the stage that made the commit had not ended then."""
-    record = read(leaf)
+    """Its own time is not known from the record: the stage that made the commit had not ended then.
+
+    Of a record of a later release only the envelope is told.
+    """
+    record, code, stages = _told(leaf)
     return StageEvent(
         ledger_index=index,
         stage=record.stage or 0,
-        name=Stage(record.stage).word if record.stage is not None else "",
+        name=_stage_word(record.stage),
         at=parse_rfc3339(record.at),
         took_microseconds=0,
         record_type=record.type,
-        code=_event_code(record.body),
-        stages=record.body.timings(),
+        code=code,
+        stages=stages,
     )
+
+
+def _told(leaf: bytes) -> tuple[Record | LeafEnvelope, str, Timings]:
+    try:
+        record = read(leaf)
+    except StoredUnreadable:
+        return envelope(leaf), "", ()
+    return record, _event_code(record.body), record.body.timings()
+
+
+def _stage_word(number: int | None) -> str:
+    return Stage(number).word if number in _STAGES else ""
 
 
 def _event_code(body: Body) -> str:
@@ -166,7 +184,7 @@ async def _detail(parts: Parts, row: ExecutionRow, state: State, own: Written) -
     if state is State.REJECTED and row.code in _BY_PEOPLE:
         return _BY_PEOPLE[row.code]
     if state is State.REJECTED:
-        why = await value_of(parts, row.id, row.reasons_sha256) or []
+        why = await value_if_readable(parts, row.id, row.reasons_sha256) or []
         return f"refused by policy: {', '.join(identifier(r['code']) for r in why)[:2000] or row.code}"
     if state is State.FAILED:
         said = await _sealed_detail(parts, row, own) or _ENDED.get(row.result_class, "")
@@ -179,14 +197,19 @@ async def _sealed_detail(parts: Parts, row: ExecutionRow, own: Written) -> str:
     record = await _record(parts, row.sealed_index, own)
     if record is None:
         return ""
-    body = read(record.leaf).body
-    return str(await value_of(parts, row.id, body.detail_sha256, own) or "") if isinstance(body, ResultSealed) else ""
+    try:
+        body = read(record.leaf).body
+    except StoredUnreadable:
+        return ""
+    if not isinstance(body, ResultSealed):
+        return ""
+    return str(await value_if_readable(parts, row.id, body.detail_sha256, own) or "")
 
 
 async def _revealed(parts: Parts, row: ExecutionRow, own: Written) -> bytes:
     document: dict[str, Any] = {}
     for name, digest in (("output", row.output_sha256), ("snapshot", row.snapshot_sha256)):
-        value = await value_of(parts, row.id, digest, own)
+        value = await value_if_readable(parts, row.id, digest, own)
         if value is not None:
             document[name] = value
     pointers = await load_reveal(parts, row)
@@ -210,9 +233,9 @@ async def _receipt(parts: Parts, row: ExecutionRow, own: Written) -> tuple[str, 
     if found is None:
         return "", b"", "the execution was closed without a receipt"
     index = found[1].index
-    envelope = await _aux(parts, index, own)
+    signed = await _aux(parts, index, own)
     try:
         proof = await parts.ledger.proof(index)
     except OSError:
-        return "", envelope, "the log key cannot be used just now; ask for the proof later"
-    return proof.text(), envelope, ""
+        return "", signed, "the log key cannot be used just now; ask for the proof later"
+    return proof.text(), signed, ""

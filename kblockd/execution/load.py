@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from kblockd.admission.offload import offload
-from kblockd.domain.canonical import canonical, reparse, sha256_hex, written
+from kblockd.domain.canonical import canonical, sha256_hex, written
 from kblockd.domain.contract import ActionContract, InvalidContract, derive_intent, parse_stored, tighten
-from kblockd.domain.errors import Internal, Reason
-from kblockd.domain.ledger import StoredUnreadable, rows
+from kblockd.domain.errors import KblockError, StoredUnreadable
+from kblockd.domain.ledger import payloads, rows
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.execution import envelopes
 from kblockd.execution.action import Action
@@ -22,16 +23,21 @@ STORED_CALL: Final = "kblockd.stored-call/1"
 async def load_action(parts: Parts, row: ExecutionRow) -> Action:
     """With the contract that was agreed, from its payload where the configured one differs by now.
 
-    Raises ``Internal`` when a payload that an open execution needs is gone, ``StoredUnreadable`` when this release
-    cannot read one: then the execution ends by where it stands
-    (kblockd/execution/README.md#what-is-stored-of-an-action).
+    Raises ``StoredUnreadable`` when a payload is gone, altered, or in a form that this release cannot read: then the
+    execution ends by where it stands (kblockd/execution/README.md#what-is-stored-of-an-action).
     """
     data = await _payload(parts, row.id, row.call_sha256)
     return await offload(len(data), _action, row, await load_contract(parts, row), data)
 
 
 def _action(row: ExecutionRow, contract: ActionContract, data: bytes) -> Action:
-    call = reparse(data)
+    try:
+        return _rebuilt(row, contract, payloads.document(row.call_sha256, data))
+    except (AttributeError, LookupError, TypeError, ValueError, KblockError):
+        raise StoredUnreadable("the stored call") from None
+
+
+def _rebuilt(row: ExecutionRow, contract: ActionContract, call: Any) -> Action:
     if call["v"] != STORED_CALL:
         raise StoredUnreadable("the stored call")
     args = call["args"]
@@ -63,22 +69,30 @@ def _action(row: ExecutionRow, contract: ActionContract, data: bytes) -> Action:
 
 
 async def load_contract(parts: Parts, row: ExecutionRow) -> ActionContract:
-    """The contract that was agreed; raises ``Internal`` and ``StoredUnreadable`` as ``load_action``."""
+    """The contract that was agreed; raises ``StoredUnreadable`` as ``load_action``."""
     if (now := _configured(parts, row)) is not None:
         return now
     try:
-        return parse_stored(reparse(await _payload(parts, "contract", row.contract_sha256)))
+        return parse_stored(await _stored_contract(parts, row))
     except InvalidContract as invalid:
         raise StoredUnreadable(f"the contract that was agreed ({invalid.faults[0]})") from None
 
 
 async def load_reveal(parts: Parts, row: ExecutionRow) -> Sequence[str]:
     """What the contract that was agreed lets its caller see: of a closed execution nothing else is needed of it, so a
-    contract that this release could not begin with still shows what it showed."""
+    contract that this release could not begin with still shows what it showed. One that cannot be read shows nothing.
+    """
     if (now := _configured(parts, row)) is not None:
         return now.reveal
-    document = reparse(await _payload(parts, "contract", row.contract_sha256))
-    return tuple(document.get("reveal", ()))
+    with suppress(StoredUnreadable):
+        document = await _stored_contract(parts, row)
+        if isinstance(document, dict):
+            return [pointer for pointer in document.get("reveal", ()) if isinstance(pointer, str)]
+    return ()
+
+
+async def _stored_contract(parts: Parts, row: ExecutionRow) -> Any:
+    return payloads.document(row.contract_sha256, await _payload(parts, "contract", row.contract_sha256))
 
 
 def _configured(parts: Parts, row: ExecutionRow) -> ActionContract | None:
@@ -89,17 +103,13 @@ def _configured(parts: Parts, row: ExecutionRow) -> ActionContract | None:
 async def _payload(parts: Parts, scope: str, digest: str) -> bytes:
     data = await parts.store.payload(rows.payload(scope, digest))
     if data is None:
-        raise Internal(
-            Reason.INTERNAL,
-            f"the payload {digest[:12]}… that the execution needs has been deleted",
-            next_step="an operator must resolve the execution",
-            execution_id="" if scope == "contract" else scope,
-        )
+        raise StoredUnreadable(f"the payload {digest[:12]}…, which is gone,")
     return data
 
 
 async def value_of(parts: Parts, execution_id: str, digest: str, own: Written = NOTHING) -> Any:
-    """The value inside a salted payload, or None when it was never kept or has been deleted.
+    """The value inside a salted payload, or None when it was never kept or has been deleted; raises
+    ``StoredUnreadable`` for one that is there and cannot be read.
 
     ``own`` is what the run that asks has written itself.
     """
@@ -109,4 +119,12 @@ async def value_of(parts: Parts, execution_id: str, digest: str, own: Written = 
     if data is None:
         return None
     parts.admission.answered(len(data))  # what is read costs, whether it is shown or whoever asked has gone
-    return (await offload(len(data), reparse, data))["value"]
+    return await offload(len(data), payloads.salted, digest, data)
+
+
+async def value_if_readable(parts: Parts, execution_id: str, digest: str, own: Written = NOTHING) -> Any:
+    """As ``value_of``, for what is only told or sealed, whose absence decides nothing: None for what cannot be read."""
+    try:
+        return await value_of(parts, execution_id, digest, own)
+    except StoredUnreadable:
+        return None

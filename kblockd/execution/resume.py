@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from kblockd.domain.clock import parse_rfc3339
-from kblockd.domain.ledger import StoredUnreadable, rows
+from kblockd.domain.errors import StoredUnreadable
+from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.states import Phase, ResultClass, State
 from kblockd.execution import history, pipeline
@@ -47,12 +48,16 @@ async def journal_of(parts: Parts, execution_id: str, trace: Trace) -> tuple[Jou
 async def resume(parts: Parts, journal: Journal, row: ExecutionRow) -> Closed | Adrift:
     """Goes on from the phase that the ledger shows; raises ``Conflict`` when somebody else has.
 
-    What was agreed on and cannot be read is held: nobody can say what to look up, or whether to go on.
+    What was stored of it and cannot be read is held: nobody can say what to look up, or whether to go on.
     """
     try:
-        claim = await _claim(parts, journal, row)
+        return await _resumed(parts, journal, row)
     except StoredUnreadable:
         return await hold_unreadable(parts, journal)
+
+
+async def _resumed(parts: Parts, journal: Journal, row: ExecutionRow) -> Closed | Adrift:
+    claim = await _claim(parts, journal, row)
     phase = row.phase
     if phase is Phase.CLAIMED and claim.new_boot:
         return await pipeline.close(parts, _rebooted(claim))

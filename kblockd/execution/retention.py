@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
-from kblockd.domain.ledger import Record, read, rows
+from kblockd.domain.ledger import Record, envelope, rows
 from kblockd.domain.ledger.configuration import StorePruned
 from kblockd.store.protocol import Append, Key, Store, StoreFailed
 
@@ -24,6 +26,15 @@ PROGRESS_RECORDS: Final = 4096
 """So many records without an input are worth a record of their own: the next start does not go through them again."""
 _BATCH: Final = 256
 _log = logging.getLogger(__name__)
+
+
+class _Kept(msgspec.Struct):
+    """Of any body, also of a later release."""
+
+    input_payload: str = ""
+
+
+_KEPT: Final = msgspec.json.Decoder(_Kept)
 
 
 @dataclass(slots=True)
@@ -66,12 +77,12 @@ class InputRetention:
         keys: list[Key] = []
         index = self._from
         while (stored := await self.store.leaf(index)) is not None:
-            record = read(stored.leaf)
-            if parse_rfc3339(record.at) >= before:
+            at, key = _told(stored.leaf)
+            if at and parse_rfc3339(at) >= before:
                 break
             index += 1
-            if digest := getattr(record.body, "input_payload", ""):
-                keys.append(rows.policy_input(record.execution, digest))
+            if key:
+                keys.append(key)
             if index % _BATCH == 0:
                 yield keys
                 self._from, keys = index, []
@@ -84,3 +95,14 @@ class InputRetention:
         leaf = Record(body, rfc3339(self.clock.now())).leaf()
         ticket = await self.store.commit([], [Append(leaf)])
         await ticket.durable()
+
+
+def _told(leaf: bytes) -> tuple[str, Key | None]:
+    """A record's time and the key of the input that it names; neither of one that this release cannot read, which must
+    not keep all inputs after it."""
+    try:
+        around = envelope(leaf)
+        digest = _KEPT.decode(around.body).input_payload
+    except ValueError:
+        return "", None
+    return around.at, rows.policy_input(around.execution, digest) if digest else None

@@ -22,7 +22,7 @@ from kblockd.evidence.receipts import Signed
 from kblockd.evidence.statements import LedgerEvent, Receipt, Result
 from kblockd.execution.decide import credential_ref
 from kblockd.execution.journal import Entry, Journal, payload
-from kblockd.execution.load import value_of
+from kblockd.execution.load import value_if_readable
 from kblockd.execution.parts import Parts
 from kblockd.execution.recover import Conclusion, Ending, Hold
 from kblockd.execution.signing_keys import KeyMismatch, seal_condition
@@ -119,7 +119,7 @@ async def _key_condition(parts: Parts) -> list[Condition]:
 
 
 async def _result(parts: Parts, journal: Journal, ending: Conclusion, row: ExecutionRow, source: str) -> Result:
-    output = await value_of(parts, row.id, row.output_sha256, journal.written)
+    output = await value_if_readable(parts, row.id, row.output_sha256, journal.written)
     upstream = parts.upstreams.get(row.upstream)
     reference = credential_ref(upstream) if upstream else "none"
     return Result(

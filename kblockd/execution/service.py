@@ -9,9 +9,9 @@ from typing import Any
 
 from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.envelope import Envelope
-from kblockd.domain.errors import InvalidArgument, KblockError, NotFound, Reason
+from kblockd.domain.errors import InvalidArgument, KblockError, NotFound, Reason, StoredUnreadable
 from kblockd.domain.keys import caller_key as caller_key_digest
-from kblockd.domain.ledger import StoredUnreadable, rows
+from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.closing import ExecutionCancelled
 from kblockd.domain.ledger.proposal import RefusalDetails
 from kblockd.domain.ledger.rows import ExecutionRow

@@ -16,8 +16,8 @@ from typing import Any
 
 from kblockd.admission import on_behalf_of
 from kblockd.domain.clock import rfc3339
-from kblockd.domain.errors import Internal, KblockError, Reason, Unavailable
-from kblockd.domain.ledger import StoredUnreadable, rows
+from kblockd.domain.errors import Internal, KblockError, Reason, StoredUnreadable, Unavailable
+from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.claim import LeaseLost
 from kblockd.domain.ledger.closing import ExecutionCancelled
 from kblockd.domain.ledger.record import Record

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kblockd.domain.errors import StoredUnreadable
 from kblockd.domain.ledger.rows import COUNTERS, Decode, decode, indexes
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store import schema
@@ -281,6 +282,8 @@ def _fault_of(view: StoreView, fold: Fold, key: Key, version: int, row: Any) -> 
             return f"lists record {index}, which is missing"
         try:
             state.update(fold(state.get, index, record.leaf))
+        except StoredUnreadable:
+            return f"lists record {index}, which another release wrote: run that release, or a later one"
         except Exception as error:
             # As in verify: the type says enough.
             return f"lists record {index}, which does not fold ({type(error).__name__})"

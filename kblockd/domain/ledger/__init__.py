@@ -7,6 +7,6 @@ the type checker where it is written, and of the decoder where it is read.
 
 from kblockd.domain.ledger.fold import fold
 from kblockd.domain.ledger.record import Body, Record, identifier
-from kblockd.domain.ledger.table import StoredUnreadable, envelope, read
+from kblockd.domain.ledger.table import envelope, read
 
-__all__ = ["Body", "Record", "StoredUnreadable", "envelope", "fold", "identifier", "read"]
+__all__ = ["Body", "Record", "envelope", "fold", "identifier", "read"]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from kblockd.domain.errors import StoredUnreadable
 from kblockd.domain.ledger.values import (
     Agreed,
     ContractFacts,
@@ -276,8 +277,11 @@ encode: Final = msgspec.json.Encoder().encode
 
 
 def decode(table: str, data: bytes) -> Any:
-    """The row, of the type of its table (JSON values where no table has that name); raises ValueError."""
-    return _DECODERS.get(table, _UNKNOWN).decode(data)
+    """The row, of the type of its table (JSON values where no table has that name); raises ``StoredUnreadable``."""
+    try:
+        return _DECODERS.get(table, _UNKNOWN).decode(data)
+    except ValueError:
+        raise StoredUnreadable(f"a row of the table {table}") from None
 
 
 def under(row: type[R], table: str, *parts: str | int) -> RowKey[R]:

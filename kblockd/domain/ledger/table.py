@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from kblockd.domain.errors import FailedPrecondition, Reason
+from kblockd.domain.errors import StoredUnreadable
 from kblockd.domain.ledger.approvals import ApprovalDecided, ApprovalRequested, ApprovalRevoked
 from kblockd.domain.ledger.attempt import (
     AttemptOutcome,
@@ -83,19 +83,6 @@ BODIES: Final[tuple[type[Body], ...]] = (
 OLDER: Final[tuple[type[Body], ...]] = ()
 
 
-class StoredUnreadable(FailedPrecondition, ValueError):
-    """Something stored is of a later release than this one, or of no form that a release ever wrote."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            Reason.STORED_UNREADABLE,
-            f"{what} cannot be read by this release.",
-            executed=None,
-            consumed=None,
-            next_step="run the release that wrote it, or a later one",
-        )
-
-
 class _Predicate(msgspec.Struct):
     execution_id: str = msgspec.field(name="executionId")
     issued_at: str = msgspec.field(name="issuedAt")
@@ -118,11 +105,11 @@ _DECODERS: Final[Mapping[tuple[str, str], msgspec.json.Decoder[Body]]] = {
 def envelope(leaf: bytes) -> LeafEnvelope:
     """What is around the body, for who lists records and looks no further: of later releases as well.
 
-    Raises ValueError as ``read`` does.
+    Raises ``StoredUnreadable`` for bytes that are neither a record nor a receipt.
     """
     try:
         return _ENVELOPE.decode(leaf)
-    except msgspec.ValidationError:
+    except ValueError:
         found = _receipt(leaf)
     return LeafEnvelope(
         found.at, 0, msgspec.Raw(b"{}"), found.execution, found.stage, "", found.type, RECEIPT_PREDICATE
@@ -132,29 +119,34 @@ def envelope(leaf: bytes) -> LeafEnvelope:
 def read(leaf: bytes) -> Record:
     """A record from its leaf, its body in the newest form.
 
-    Raises ValueError for bytes that are neither a record nor a receipt, ``StoredUnreadable`` (a ValueError, too) for a
-    record of a type, a version or with a field that this release does not know.
+    Raises ``StoredUnreadable`` (a ValueError, too) for bytes that are neither a record nor a receipt, and for a record
+    of a type, a version or fields that this release does not know.
     """
     try:
         found = _ENVELOPE.decode(leaf)
-    except msgspec.ValidationError:
+    except ValueError:
         return _receipt(leaf)
-    decoder = _DECODERS.get((found.v, found.type))
-    if decoder is None:
-        raise StoredUnreadable(f"a record {found.type[:64]!r} of the form {found.v[:64]!r}")
+    return Record(_body(found), found.at, found.tenant, found.execution, found.attempt, found.stage)
+
+
+def _body(found: LeafEnvelope) -> Body:
     try:
-        body = decoder.decode(found.body).upgraded()
-    except msgspec.ValidationError as error:
-        raise StoredUnreadable(f"the body of a record {found.type!r} ({error})") from None
-    return Record(body, found.at, found.tenant, found.execution, found.attempt, found.stage)
+        return _DECODERS[found.v, found.type].decode(found.body).upgraded()
+    except (KeyError, ValueError):
+        what = f"a record {found.type[:64]!r} of the form {found.v[:64]!r}"
+        raise StoredUnreadable(what) from None
 
 
 def _receipt(leaf: bytes) -> Record:
     try:
         statement = _STATEMENT.decode(leaf)
-    except msgspec.ValidationError:
-        raise ValueError("neither a record nor a receipt") from None
+    except ValueError:
+        raise _foreign() from None
     if statement.predicate_type != RECEIPT_PREDICATE:
-        raise ValueError("neither a record nor a receipt")
+        raise _foreign()
     predicate = statement.predicate
     return Record(ReceiptIssued(), predicate.issued_at, execution=predicate.execution_id, stage=16)
+
+
+def _foreign() -> StoredUnreadable:
+    return StoredUnreadable("what is neither a record nor a receipt")

@@ -14,8 +14,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kblockd.admission.offload import INLINE_BYTES, size_of
+from kblockd.admission.offload import INLINE_BYTES, offload, size_of
 from kblockd.domain.clock import Clock, rfc3339
+from kblockd.domain.principal import View
 from kblockd.domain.values import value_type
 from kblockd.policy.deciding import floor, verdicts
 from kblockd.policy.deciding.engine import Decision, PolicyEngine, PolicyFailure, PolicyStatus
@@ -56,20 +57,52 @@ class CandidateDifference:
     candidate: str
 
 
+Counted = tuple[str, str, str]
+"""Tenant and id of the caller, and what came of the question: a name of ``Comparison``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Counts since the candidate was set, and its newest differences, the oldest first.
 
-    ``changed``: something else would follow. ``other_reasons``: the same, for other reasons. ``failed``: those of
-    ``changed`` for which the candidate gave no decision. ``skipped``: not asked, because too many waited.
+    By caller, because a count tells a candidate's author something about each call in it.
     """
 
-    same: int
-    changed: int
-    other_reasons: int
-    failed: int
-    skipped: int
+    counts: Mapping[Counted, int]
     differences: tuple[CandidateDifference, ...]
+
+    def within(self, view: View) -> Comparison:
+        """What a caller with this view may know of it."""
+        counts = {counted: number for counted, number in self.counts.items() if view.shows(*counted[:2])}
+        return Comparison(counts, tuple(each for each in self.differences if view.shows(each.tenant, each.agent)))
+
+    @property
+    def same(self) -> int:
+        """The same would follow, for the same reasons."""
+        return self._sum("same")
+
+    @property
+    def changed(self) -> int:
+        """Something else would follow."""
+        return self._sum("changed")
+
+    @property
+    def other_reasons(self) -> int:
+        """The same would follow, for other reasons."""
+        return self._sum("other_reasons")
+
+    @property
+    def failed(self) -> int:
+        """Those of ``changed`` for which the candidate gave no decision."""
+        return self._sum("failed")
+
+    @property
+    def skipped(self) -> int:
+        """Not compared: too many waited, or the engine in force failed, which says nothing of its revision."""
+        return self._sum("skipped")
+
+    def _sum(self, name: str) -> int:
+        return sum(number for counted, number in self.counts.items() if counted[2] == name)
 
 
 @value_type(frozen=True, slots=True)
@@ -94,14 +127,14 @@ class Candidate:
         self._waiting: deque[_Question] = deque()
         self._weight = 0
         self._arrived = asyncio.Event()
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[Counted] = Counter()
         self._differences: deque[CandidateDifference] = deque(maxlen=MAX_DIFFERENCES)
 
     def offer(self, entrypoint: str, document: Mapping[str, Any], answer: Decision | PolicyFailure) -> None:
         """Queues an answered question, or counts it as skipped. Never blocks."""
         weight = _LARGE if size_of(_without_contract(document)) > INLINE_BYTES else 1
-        if self._weight + weight > MAX_WAITING:
-            self._counts["skipped"] += 1
+        if self._weight + weight > MAX_WAITING or (isinstance(answer, PolicyFailure) and answer.passing):
+            self._count(document, "skipped")
             return
         at, execution = rfc3339(self._clock.now()), _execution(document)
         self._waiting.append(_Question(at, execution, entrypoint, document, answer, weight))
@@ -110,15 +143,7 @@ class Candidate:
 
     def comparison(self) -> Comparison:
         """So far."""
-        counts, differences = self._counts, tuple(self._differences)
-        return Comparison(
-            counts["same"],
-            counts["changed"],
-            counts["other_reasons"],
-            counts["failed"],
-            counts["skipped"],
-            differences,
-        )
+        return Comparison(dict(self._counts), tuple(self._differences))
 
     async def run(self) -> None:
         """Asks what was offered, until cancelled."""
@@ -131,7 +156,7 @@ class Candidate:
                     await self._compare(question)
                 except Exception:  # a defect here must neither end the comparison nor reach a decision
                     _log.exception("a question could not be compared with the candidate")
-                    self._counts["skipped"] += 1
+                    self._count(question.document, "skipped")
             self._arrived.clear()
 
     async def _compare(self, question: _Question) -> None:
@@ -140,18 +165,25 @@ class Candidate:
             answer = await self._engine.evaluate(question.entrypoint, question.document)
         except PolicyFailure as failure:
             answer = failure
-        old, new = self._verdict(question, question.answer), self._verdict(question, answer)
+        old, new = await self._verdict(question, question.answer), await self._verdict(question, answer)
         if old == new:
-            self._counts["same"] += 1
+            self._count(question.document, "same")
             return
         changed = old.consequence != new.consequence
-        self._counts["changed" if changed else "other_reasons"] += 1
-        self._counts["failed"] += changed and isinstance(answer, PolicyFailure)
+        self._count(question.document, "changed" if changed else "other_reasons")
+        if changed and isinstance(answer, PolicyFailure):
+            self._count(question.document, "failed")
         self._differences.append(_difference(question, old, new))
 
-    def _verdict(self, question: _Question, answer: Decision | PolicyFailure) -> Verdict:
+    def _count(self, document: Mapping[str, Any], name: str) -> None:
+        self._counts[(*_caller(document), name)] += 1
+
+    async def _verdict(self, question: _Question, answer: Decision | PolicyFailure) -> Verdict:
         if isinstance(answer, PolicyFailure):
             return verdicts.of_failure(answer)
+        return await offload(size_of(answer.result), self._of_decision, question, answer)
+
+    def _of_decision(self, question: _Question, answer: Decision) -> Verdict:
         tier, past_return = floor.bounds(question.document)
         return verdicts.of(question.entrypoint, answer.result, past_return=past_return, floor=self._floors.get(tier))
 
@@ -200,17 +232,22 @@ def _execution(document: Mapping[str, Any]) -> str:
     return execution if isinstance(action, Mapping) and action.get("digest") == digest else ""
 
 
+def _caller(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Tenant and id."""
+    principal = document.get("principal") or {}
+    return str(principal.get("tenant", "")), str(principal.get("id", ""))
+
+
 def _without_contract(document: Mapping[str, Any]) -> list[Any]:
     """The contract is shared by all questions about its action."""
     return [value for name, value in document.items() if name != "contract"]
 
 
 def _difference(question: _Question, old: Verdict, new: Verdict) -> CandidateDifference:
-    answer, principal = question.answer, question.document.get("principal") or {}
+    answer = question.answer
     return CandidateDifference(
         question.at,
-        str(principal.get("tenant", "")),
-        str(principal.get("id", "")),
+        *_caller(question.document),
         question.execution,
         question.entrypoint,
         answer.revision,

@@ -68,7 +68,7 @@ async def _result(ask: Ask, entrypoint: str, body: bytes) -> Mapping[str, Any]:
         raise PolicyFailure(Reason.POLICY_UNDEFINED, f"{entrypoint} is not an entry point")
     reply = await ask(entrypoint, body)
     if "value" in reply:
-        return entrypoints.check(entrypoint, reply["value"])
+        return await offload(size_of(reply), entrypoints.check, entrypoint, reply["value"])
     if reply.get("undefined") is True:
         raise PolicyFailure(Reason.POLICY_UNDEFINED, f"{entrypoint} is undefined for this input")
     reason = Reason.POLICY_ERROR if reply.get("rule") is True else Reason.POLICY_DOWN

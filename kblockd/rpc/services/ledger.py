@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kblockd._proto.kblock.v1 import ledger_service_pb2 as pb
 from kblockd.admission import Admission
-from kblockd.domain.errors import FailedPrecondition, InvalidArgument, Reason
+from kblockd.domain.errors import FailedPrecondition, InvalidArgument, Reason, StoredUnreadable
 from kblockd.domain.ledger import envelope, rows
 from kblockd.ledger.ledger import LedgerEntry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
@@ -128,12 +128,20 @@ class LedgerService:
         known: dict[str, bool] = {"": False}
         visible = []
         for entry in entries:
-            execution_id = envelope(entry.leaf).execution
+            execution_id = _execution(entry.leaf)
             if execution_id not in known:
                 known[execution_id] = await self._executions.shows(caller.view, execution_id)
             if known[execution_id]:
                 visible.append(entry)
         return visible
+
+
+def _execution(leaf: bytes) -> str:
+    """Whose record it is; nobody's, where that cannot be read."""
+    try:
+        return envelope(leaf).execution
+    except StoredUnreadable:
+        return ""
 
 
 def _size(entries: Sequence[LedgerEntry]) -> int:

@@ -12,6 +12,7 @@ from kblockd.domain import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import InvalidArgument
 from kblockd.domain.ledger.rows import PolicyRow
+from kblockd.domain.principal import View
 from kblockd.policy.deciding import Decision
 from kblockd.policy.deciding.candidate import CandidateDifference
 from kblockd.policy.deciding.entrypoints import ENTRYPOINTS
@@ -72,17 +73,17 @@ class PolicyService:
         self, caller: Caller, request: pb.PolicyServiceSetCandidateRequest
     ) -> pb.PolicyServiceSetCandidateResponse:
         """Sets a revision that is compared with the one in force."""
-        return pb.PolicyServiceSetCandidateResponse(candidate=_candidate(await self._candidates.set(request.bundle)))
+        report = await self._candidates.set(request.bundle)
+        return pb.PolicyServiceSetCandidateResponse(candidate=_candidate(report, caller.view))
 
     async def GetCandidate(
         self, caller: Caller, request: pb.PolicyServiceGetCandidateRequest
     ) -> pb.PolicyServiceGetCandidateResponse:
-        """The comparison so far; differences of visible calls only."""
+        """The comparison so far, of visible calls only."""
         answer = pb.PolicyServiceGetCandidateResponse()
         if (report := self._candidates.report()) is not None:
-            answer.candidate.CopyFrom(_candidate(report))
-            shown = (each for each in report.comparison.differences if caller.view.shows(each.tenant, each.agent))
-            answer.differences.extend(map(_difference, shown))
+            answer.candidate.CopyFrom(_candidate(report, caller.view))
+            answer.differences.extend(map(_difference, report.comparison.within(caller.view).differences))
         return answer
 
     async def ClearCandidate(
@@ -91,7 +92,7 @@ class PolicyService:
         """Ends the comparison."""
         answer = pb.PolicyServiceClearCandidateResponse()
         if (report := await self._candidates.clear()) is not None:
-            answer.candidate.CopyFrom(_candidate(report))
+            answer.candidate.CopyFrom(_candidate(report, caller.view))
         return answer
 
 
@@ -143,12 +144,12 @@ def _activation(index: int, row: PolicyRow) -> pb.PolicyActivation:
     )
 
 
-def _candidate(view: CandidateView) -> pb.PolicyCandidate:
-    comparison = view.comparison
+def _candidate(report: CandidateView, view: View) -> pb.PolicyCandidate:
+    comparison = report.comparison.within(view)
     return pb.PolicyCandidate(
-        revision=view.bundle.revision,
-        since=answers.moment(view.since),
-        tests=view.bundle.tests,
+        revision=report.bundle.revision,
+        since=answers.moment(report.since),
+        tests=report.bundle.tests,
         same=comparison.same,
         changed=comparison.changed,
         other_reasons=comparison.other_reasons,

@@ -1,5 +1,5 @@
 """A release to come, with a contract key of its own, over the ledger of this one: what was agreed on stays readable, or
-what rests on it ends by where it stands."""
+what rests on it ends by where it stands. So does whatever rests on a payload that is gone or was altered."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ import pytest
 from click.testing import CliRunner
 
 from kblockd import daemon
+from kblockd.approvals.service import UNREADABLE
 from kblockd.cli.kblockd import kblockd
 from kblockd.client.answers import Answer, Completed, Denied, Held
-from kblockd.client.errors import CallError
+from kblockd.client.errors import CallError, FailedPreconditionError
 from kblockd.config import sources
 from kblockd.domain.contract.model import ActionContract
 from kblockd.domain.contract.words import ADDED
+from kblockd.domain.ledger import rows, table
 from kblockd.domain.outcome import Finding
+from kblockd.store.protocol import Payload
 from tests.harness import approve
 from tests.integration.pipeline.local import (
     LONG_LEASE,
@@ -186,6 +189,124 @@ def test_an_optional_key_that_is_set_voids_what_was_approved_without_it(
         before.repeat("approved")
     assert refused.value.reason == "BINDING_CHANGED"
     replayed(site)
+
+
+DAMAGES: dict[str, Any] = {
+    "gone": lambda data: None,
+    "garbage": lambda data: b"\x00" + data[1:],
+    "altered": lambda data: data.replace(b"refund", b"Refund").replace(b"100.00", b"900.00"),  # canonical all the same
+}
+
+
+def damage(site: LocalSite, execution_id: str, field: str, how: str) -> None:
+    """What the execution's row names by ``field`` is no longer what was stored; counts from the next read on."""
+    assert site.daemon is not None
+    store = site.daemon.parts.store
+    row = site.run(store.get(rows.execution(execution_id)))[1]
+    if field == "presentation_payload":
+        row = site.run(store.get(rows.approval(row.approval_id)))[1]
+    digest = getattr(row, field)
+    key = rows.payload("contract" if field == "contract_sha256" else execution_id, digest)
+    stored = site.run(store.payload(key))
+    after = DAMAGES[how](stored)
+    assert after != stored
+    site.run(store.delete_payload(key) if after is None else store.commit([], [], [Payload(key, after)]))
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_call_that_is_not_what_was_stored_is_never_acted_on(before: Before, pay: PaymentsServer, how: str) -> None:
+    """Held and resolved, or void; an amount that nobody approved is not sent."""
+    site = before.site
+    site.start()
+    approved, executing = before.approved, before.executing
+    damage(site, approved, "call_sha256", how)
+    damage(site, executing, "call_sha256", how)
+    site.restart()
+    cancelled = before.repeat("approved")
+    assert isinstance(cancelled, Denied)
+    assert (cancelled.state, cancelled.code, cancelled.executed) == ("cancelled", "STORED_UNREADABLE", False)
+    held_and_resolved(before)
+    assert {effect["amount"] for effect in pay.effects() if effect["order_id"] in before.orders.values()} == {"100.00"}
+
+
+def held_and_resolved(before: Before) -> None:
+    """What executes ends by an operator's word."""
+    site = before.site
+    until(lambda: before.state(before.executing) == "held")
+    held = before.repeat("executing")
+    assert isinstance(held, Held)
+    assert (held.code, held.executed) == ("STORED_UNREADABLE", True)
+    with site.client("operator") as operator:
+        operator.resolve(before.executing, Finding.PRESENT, "seen in the provider's books")
+    sealed = before.repeat("executing")
+    assert (sealed.state, bool(sealed.receipt_dsse)) == ("succeeded", True)
+
+
+@pytest.mark.parametrize("how", ["garbage", "altered"])
+def test_an_answer_that_is_not_what_was_stored_is_not_judged(before: Before, how: str) -> None:
+    """Its execution is held, and can be resolved although the answer cannot be read for its seal either."""
+    site = before.site
+    site.start()
+    damage(site, before.executing, "output_sha256", how)
+    site.restart()
+    held_and_resolved(before)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("field", ["output_sha256", "contract_sha256"])
+def test_what_is_sealed_answers_without_what_cannot_be_read(before: Before, field: str, how: str) -> None:
+    """With its evidence and what can still be shown: nothing of an output that differs from what was sealed."""
+    site = before.site
+    site.rewrite(lambda document: document.update(version=document["version"] + 1), "actions/refund.production.yaml")
+    site.start()
+    execution_id = before.finished.execution_id
+    damage(site, execution_id, field, how)
+    again = before.repeat("finished")
+    assert isinstance(again, Completed)
+    assert (again.replayed, again.receipt_dsse) == (True, before.finished.receipt_dsse)
+    assert again.output in ({}, {"output": {}})
+    with site.client("operator") as operator:
+        assert execution_id in {answer.execution_id for answer in operator.list().items}
+        assert operator.get(execution_id=execution_id).events
+
+
+@pytest.mark.parametrize("type_", ["result.sealed", "finding.verified", "execution.proposed"])
+def test_a_record_of_another_release_is_told_by_its_envelope(
+    before: Before, monkeypatch: pytest.MonkeyPatch, type_: str
+) -> None:
+    """By Get, List and Watch of what is sealed, which follow what the rows and the signed evidence say."""
+    site = before.site
+    site.start()
+    monkeypatch.delitem(table._DECODERS, ("kblockd.record/1", type_))
+    execution_id = before.finished.execution_id
+    assert before.repeat("finished").output == before.finished.output
+    with site.client("operator") as operator:
+        events = operator.get(execution_id=execution_id).events
+        assert type_ in [event.record_type for event in events]
+        assert tuple(operator.watch(execution_id)) == events
+        assert execution_id in {answer.execution_id for answer in operator.list().items}
+
+
+@pytest.mark.parametrize("how", ["garbage", "altered"])
+def test_nobody_approves_what_nobody_can_read(before: Before, how: str) -> None:
+    """It is shown as unreadable; an approval makes the action void, a denial would do as ever."""
+    site = before.site
+    site.start()
+    call = refund_in("production", order(), order())
+    pending, denied = ask(site, call), ask(site, refund_in("production", order(), order()))
+    for asked in (pending, denied):
+        damage(site, asked.execution_id, "presentation_payload", how)
+    with site.client("lead") as lead:
+        shown = lead.approval(pending.approval_id)
+        assert (shown.state, shown.summary, shown.arguments_json) == ("pending", UNREADABLE, b"")
+        assert pending.approval_id in {approval.approval_id for approval in lead.approvals().items}
+    with pytest.raises(FailedPreconditionError, match="STORED_UNREADABLE"):
+        approve(site, pending.approval_id)
+    with site.client() as agent:
+        void = agent.execute(call)
+    assert (void.state, void.code, void.executed) == ("cancelled", "STORED_UNREADABLE", False)
+    approve(site, denied.approval_id, "deny")
+    assert before.state(denied.execution_id) == "rejected"
 
 
 def replayed(site: LocalSite) -> None:

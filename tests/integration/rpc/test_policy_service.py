@@ -95,7 +95,8 @@ async def test_the_status_of_a_policy_that_was_never_activated(
 
 
 async def test_differences_of_other_tenants_are_not_shown(daemon: Daemon, stub: pb_grpc.PolicyServiceAsyncStub) -> None:
-    """The filter of stage 0 holds for the calls that a candidate was compared on, too."""
+    """The filter of stage 0 holds for the calls that a candidate was compared on, too, and for their counts: one that
+    decides otherwise for a call of somebody else would tell its author about it."""
     at = "2026-11-29T12:00:00.000000Z"
     daemon.engine.result = {"allow": True, "tenants": ["acme"], "agents": ["*"], "reasons": []}
     daemon.candidates.differences = tuple(
@@ -106,9 +107,11 @@ async def test_differences_of_other_tenants_are_not_shown(daemon: Daemon, stub: 
     )
     assert not (await stub.GetCandidate(pb.PolicyServiceGetCandidateRequest())).HasField("candidate")
     made = await stub.SetCandidate(pb.PolicyServiceSetCandidateRequest(bundle=b"x"))
-    assert (made.candidate.revision, made.candidate.changed, made.candidate.skipped) == ("candidate", 2, 3)
+    assert (made.candidate.revision, made.candidate.changed, made.candidate.skipped) == ("candidate", 1, 3)
     shown = await stub.GetCandidate(pb.PolicyServiceGetCandidateRequest())
     assert [each.execution_id for each in shown.differences] == ["exec_acme"]
-    assert (await stub.ClearCandidate(pb.PolicyServiceClearCandidateRequest())).candidate.revision == "candidate"
+    assert (shown.candidate.same, shown.candidate.changed) == (5, 1)
+    cleared = await stub.ClearCandidate(pb.PolicyServiceClearCandidateRequest())
+    assert (cleared.candidate.revision, cleared.candidate.changed) == ("candidate", 1)
     with refused("INVALID_ARGUMENT", "INVALID_FIELD"):
         await stub.SetCandidate(pb.PolicyServiceSetCandidateRequest(bundle=b"broken"))

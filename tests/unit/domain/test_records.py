@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from kblockd.domain import ledger
-from kblockd.domain.errors import Reason
-from kblockd.domain.ledger import Body, StoredUnreadable, table
+from kblockd.domain.errors import Reason, StoredUnreadable
+from kblockd.domain.ledger import Body, rows, table
 from kblockd.domain.ledger.claim import ExecutionSent
 from kblockd.domain.ledger.sealing import ExecutionHeld, ReceiptIssued
 from kblockd.domain.ledger.values import Fence
@@ -211,14 +211,28 @@ def test_any_bytes_are_a_record_or_a_value_error(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "later",
-    [{"v": "kblockd.record/2"}, {"type": "execution.unheard_of"}, {"body": {**GOOD["body"], "of_a_later_one": 1}}],
-    ids=["version", "type", "field"],
+    [
+        {"v": "kblockd.record/2"},
+        {"type": "execution.unheard_of"},
+        {"body": {**GOOD["body"], "a_field_to_come": ""}},
+        {"body": {**GOOD["body"], "class": "a_class_to_come"}},
+        {"body": []},
+    ],
+    ids=["version", "type", "field", "member", "form"],
 )
 def test_a_record_of_a_later_release_says_that_it_is_one(later: dict[str, Any]) -> None:
     """Whoever meets it is told what to do, and not that the daemon has a defect."""
     with pytest.raises(StoredUnreadable, match="cannot be read by this release") as raised:
         ledger.read(orjson.dumps({**GOOD, **later}))
     assert raised.value.reason is Reason.STORED_UNREADABLE
+
+
+@pytest.mark.parametrize(
+    "row", [b'{"execution":"exe_1","records":[1],"to_come":1}', b'{"execution":"exe_1"}', b'{"execution":', b"\xff"]
+)
+def test_a_row_of_a_later_release_says_that_it_is_one(row: bytes) -> None:
+    with pytest.raises(StoredUnreadable, match="a row of the table open cannot be read by this release"):
+        rows.decode("open", row)
 
 
 def test_every_type_has_a_rule_or_none_on_purpose() -> None:

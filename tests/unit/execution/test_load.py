@@ -13,15 +13,19 @@ import pytest
 
 from kblockd.admission.offload import INLINE_BYTES
 from kblockd.approvals import service
+from kblockd.approvals.presentation import FORMS
 from kblockd.domain.canonical import canonical, sha256_hex
+from kblockd.domain.errors import StoredUnreadable
+from kblockd.domain.ledger import payloads
 from kblockd.execution import answers, load
 from kblockd.execution.journal import Written
 
-VALUE = {"arguments": {"memo": "x" * INLINE_BYTES}, "intent": {}}
+VALUE = {"v": FORMS[-1], "arguments": {"memo": "x" * INLINE_BYTES}, "intent": {}}
 STORED = canonical({"salt": "s", "kind": "output", "value": VALUE})
+DIGEST = sha256_hex(STORED)
 AT = "2026-12-01T00:00:00.000000Z"
 APPROVAL: Any = SimpleNamespace(
-    approval_id="apr_1", execution="exe_1", action_sha256="", presentation_payload="d", presented_sha256="",
+    approval_id="apr_1", execution="exe_1", action_sha256="", presentation_payload=DIGEST, presented_sha256="",
     requester="a", agent="a", tenant="t", state="used", count=1, roles=(), floor_roles=(), not_before=AT, not_after=AT,
 )  # fmt: skip
 
@@ -53,8 +57,8 @@ def _beside(threads: list[str]) -> bool:
 
 
 async def test_a_long_stored_value_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = _watched(monkeypatch, load, "reparse")
-    assert await load.value_of(PARTS, "exe_1", "d") == VALUE
+    threads = _watched(monkeypatch, payloads, "reparse")
+    assert await load.value_of(PARTS, "exe_1", DIGEST) == VALUE
     assert _beside(threads)
     own = _watched(monkeypatch, load, "written")
     digest = sha256_hex(STORED)
@@ -73,7 +77,7 @@ async def test_a_long_output_is_revealed_beside_the_loop(monkeypatch: pytest.Mon
     monkeypatch.setattr(answers, "load_reveal", pointers)
     monkeypatch.setattr(answers, "reveal", lambda pointers, document: document)
     threads = _watched(monkeypatch, answers, "canonical")
-    shown = await answers._revealed(PARTS, _row("d", ""), Written())
+    shown = await answers._revealed(PARTS, _row(DIGEST, ""), Written())
     assert shown == canonical({"output": VALUE})
     assert _beside(threads)
 
@@ -87,7 +91,7 @@ async def test_what_is_read_and_hardly_shown_costs_its_caller_all_the_same(monke
     monkeypatch.setattr(answers, "load_reveal", pointers)
     monkeypatch.setattr(answers, "reveal", lambda pointers, document: {})
     ANSWERED.clear()
-    row = _row("d", "d")
+    row = _row(DIGEST, DIGEST)
     assert await answers._revealed(PARTS, row, Written()) == b"{}"
     assert sum(ANSWERED) == 2 * len(STORED)
     impatient = asyncio.ensure_future(answers._revealed(PARTS, row, Written()))
@@ -108,8 +112,28 @@ async def test_agt_05_a_page_of_approvals_does_not_hold_what_it_does_not_show() 
 async def test_what_approvers_are_shown_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of approvals holds up to a hundred documents of a megabyte."""
     arguments = canonical(VALUE["arguments"])
-    threads = _watched(monkeypatch, service, "reparse")
+    threads = _watched(monkeypatch, payloads, "reparse")
     asked = service.Approvals(STORE, {}, Any, SimpleNamespace(now=lambda: None), Any)  # type: ignore[arg-type]
     view = await asked._shown(APPROVAL)
     assert view.arguments_json == arguments
     assert _beside(threads)
+
+
+@pytest.mark.parametrize("stored", [STORED[:-1] + b" }", STORED.replace(b'"s"', b'"t"'), b"[]", b"\xff", b""])
+async def test_a_value_that_is_not_what_was_stored_is_no_value(stored: bytes) -> None:
+    """Its digest is all that vouches for it; for whom it decides nothing, it is not there."""
+
+    async def payload(_: object) -> bytes:
+        return stored
+
+    parts: Any = SimpleNamespace(store=SimpleNamespace(payload=payload), admission=PARTS.admission)
+    with pytest.raises(StoredUnreadable):
+        await load.value_of(parts, "exe_1", DIGEST)
+    assert await load.value_if_readable(parts, "exe_1", DIGEST) is None
+
+
+@pytest.mark.parametrize("document", [[], {"kind": "output"}])
+def test_a_payload_without_a_value_is_of_another_release(document: Any) -> None:
+    data = canonical(document)
+    with pytest.raises(StoredUnreadable):
+        payloads.salted(sha256_hex(data), data)

@@ -142,3 +142,20 @@ async def test_records_without_inputs_are_gone_through_once(store: Store) -> Non
     size = store.size()
     assert await InputRetention(store, Clock(START + DAY), 0).erase() == 0
     assert store.size() == size
+
+
+async def test_a_record_that_cannot_be_read_keeps_no_input_after_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a later release its input goes as well; of bytes that are no record nothing is known."""
+    clock = Clock(START + 30 * DAY)
+    old = await decided(store, START - DAY, 1)
+    body = {"input_payload": hexdigest("later"), "a_field_to_come": [1]}
+    later = Record(RecordType.CALL_REFUSED, rfc3339(START - DAY), "acme", "exe_1", 1, 8, body).leaf()
+    monkeypatch.setattr(store, "_fold", lambda *_: [])  # as the release that wrote them folded them
+    key = rows.payload("exe_1", hexdigest("later"))
+    ticket = await store.commit([], [Append(later), Append(b"no record")], [Payload(key, b"{}")])
+    await ticket.durable()
+    old += [key, *await decided(store, START - DAY, 1)]
+    assert await InputRetention(store, clock, 30).erase() == 3
+    assert await left(store, old) == 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kblockd.admission.offload import INLINE_BYTES
 from kblockd.domain.canonical import NotCanonical, canonical
-from kblockd.policy.deciding import evaluator
+from kblockd.policy.deciding import entrypoints, evaluator
 from kblockd.policy.deciding.entrypoints import DECISION
 from kblockd.policy.deciding.evaluator import Contracts, input_text
 from tests.contract.policy.support import ALLOW, CountingIds, RealClock
@@ -81,3 +81,23 @@ async def test_a_long_question_is_written_beside_the_loop_and_put_to_whom_decide
     decision = await asked_by.decide(in_force, DECISION, {"args": {"memo": "x" * size}, "contract": {"a": 1}})
     assert decision.revision == "r2"
     assert done == [threading.current_thread().name if size == 10 else "foreign-input", "in force", "asked"]
+
+
+@pytest.mark.parametrize("tenants", [1, INLINE_BYTES])
+async def test_a_long_answer_is_checked_beside_the_loop(tenants: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of 4 MB takes a second and a half, in which nobody else would be answered."""
+    done: list[str] = []
+    check = entrypoints.check
+
+    def noted(entrypoint: str, result: Any) -> Any:
+        done.append(threading.current_thread().name.partition("_")[0])
+        return check(entrypoint, result)
+
+    async def ask(entrypoint: str, body: bytes) -> dict[str, Any]:
+        return {"value": {"allow": True, "tenants": ["acme"] * tenants, "agents": ["*"], "reasons": []}}
+
+    monkeypatch.setattr(entrypoints, "check", noted)
+    asked_by = evaluator.Evaluator("x", RealClock(), CountingIds())
+    decision = await asked_by.decide(lambda: ("r1", ask), entrypoints.AUTHZ, {"contract": None})
+    assert len(decision.result["tenants"]) == tenants
+    assert done == [threading.current_thread().name if tenants == 1 else "foreign-input"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from kblockd.domain.errors import Reason
-from kblockd.policy.deciding import Decision, PolicyFailure, PolicyStatus
+from kblockd.domain.principal import View
+from kblockd.policy.deciding import Decision, PolicyFailure, PolicyStatus, verdicts
 from kblockd.policy.deciding.candidate import (
     MAX_DIFFERENCES,
     MAX_TEXT,
@@ -177,6 +179,47 @@ async def test_a_failure_in_force_stays_the_failure_and_is_compared() -> None:
         await settled()
         (difference,) = candidate.comparison().differences
     assert (difference.in_force, difference.decision_id) == ("failure=POLICY_UNDEFINED []", "")
+
+
+@pytest.mark.parametrize("reason", [Reason.POLICY_DOWN, Reason.POLICY_TIMEOUT])
+async def test_a_failing_engine_in_force_is_no_difference_of_the_revisions(reason: Reason) -> None:
+    async with compared(PolicyFailure(reason, "busy", revision="r1"), effect("allow")) as (engine, candidate):
+        with pytest.raises(PolicyFailure, match="busy"):
+            await engine.evaluate(DECISION, document())
+        await settled()
+        found = candidate.comparison()
+    assert (found.changed, found.skipped, found.differences) == (0, 1, ())
+
+
+async def test_counts_and_differences_are_those_of_a_view() -> None:
+    """A candidate may decide by what it reads in a call of another tenant: its author must not count the answers."""
+    async with compared(effect("allow"), effect("deny")) as (engine, candidate):
+        for tenant in ("acme", "other", "other"):
+            await engine.evaluate(DECISION, document(principal={"id": "local:agent", "tenant": tenant}))
+        await settled()
+        found = candidate.comparison()
+    mine = found.within(View(frozenset({"acme"}), frozenset({"*"})))
+    assert (found.changed, mine.changed, [each.tenant for each in mine.differences]) == (3, 1, ["acme"])
+    assert found.within(View(frozenset({"*"}), frozenset({"local:lead"}))).changed == 0
+
+
+async def test_what_follows_from_a_long_answer_is_worked_out_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that answers with megabytes must not hold up those who decide: half a second for 4 MB of tenants."""
+    threads = []
+    of = verdicts.of
+
+    def seen(*arguments: Any, **named: Any) -> Any:
+        threads.append(threading.current_thread())
+        return of(*arguments, **named)
+
+    monkeypatch.setattr(verdicts, "of", seen)
+    long = {"allow": True, "tenants": ["acme"] * 10_000, "agents": ["*"], "reasons": []}
+    async with compared(long | {"tenants": ["acme"]}, long) as (engine, candidate):
+        await engine.evaluate(AUTHZ, document(action=None))
+        async with asyncio.timeout(10):
+            while not candidate.comparison().same:
+                await asyncio.sleep(0.01)
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]
 
 
 async def test_memory_is_bounded() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from kblockd.policy.bundles.jws import BadKey, BadToken, Token, VerificationKey
 from tests.contract.policy.bundles import KeyPair, encoded
@@ -62,6 +62,25 @@ def test_pol_05_the_key_decides_which_algorithm(algorithm: str) -> None:
     """RFC 8725 section 3.1: no ``none``, and no public key taken for a shared secret."""
     pair = PAIRS[0]
     assert not pair.verifying.verify(Token.read(pair.token({}, {"alg": algorithm, "kid": "release"})))
+
+
+@BY_ALGORITHM
+@pytest.mark.parametrize("extra", [{"b64": False}, {"kid": "release", "b64": False}], ids=["unnamed", "named"])
+def test_a_payload_that_is_not_base64_is_not_verified(pair: KeyPair, extra: dict[str, Any]) -> None:
+    """RFC 7797 section 6: ``b64`` counts only where ``crit`` lists it, which is refused; a reader that knows it would
+    take other bytes for the payload."""
+    assert not pair.verifying.verify(Token.read(pair.token({}, {"alg": pair.algorithm, **extra})))
+
+
+@BY_ALGORITHM
+def test_pol_05_a_key_in_the_header_verifies_nothing(pair: KeyPair) -> None:
+    """RFC 8725 section 3.10: neither ``jwk`` nor a reference to a key is followed."""
+    other = KeyPair(algorithm="EdDSA", private=ed25519.Ed25519PrivateKey.generate())
+    raw = other.private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    own = {"jwk": {"kty": "OKP", "crv": "Ed25519", "x": encoded(raw)}, "jku": "https://evil.example/", "x5c": ["AA=="]}
+    for algorithm in (pair.algorithm, "EdDSA"):
+        token = Token.read(other.token({}, {"alg": algorithm, "kid": "release", **own}))
+        assert not pair.verifying.verify(token)
 
 
 def test_rsa_key_of_one_padding_does_not_verify_the_other() -> None:

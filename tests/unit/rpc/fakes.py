@@ -340,8 +340,10 @@ class FakeCandidates:
     def report(self) -> CandidateReport | None:
         if not self.sent:
             return None
-        bundle = Bundle({}, {}, "candidate", tests=2)
-        return CandidateReport(bundle, AT, Comparison(5, 2, 1, 1, 3, self.differences))
+        counts = {("acme", "local:agent", "same"): 5, ("acme", "local:agent", "skipped"): 3}
+        for each in self.differences:
+            counts[each.tenant, each.agent, "changed"] = 1
+        return CandidateReport(Bundle({}, {}, "candidate", tests=2), AT, Comparison(counts, self.differences))
 
     async def set(self, archive: bytes) -> CandidateReport:
         if archive == b"broken":
