@@ -59,6 +59,8 @@ def parse(text: bytes, *, max_bytes: int = MAX_BYTES, max_values: int = MAX_VALU
     """
     if len(text) > max_bytes:
         raise NotCanonical(f"{len(text)} bytes, at most {max_bytes} are taken")
+    if isinstance(value := ordinary(text, max_bytes, max_values), top) and value is not None:
+        return value
     if text.startswith(b"\xef\xbb\xbf"):
         raise NotCanonical("starts with a byte-order mark")
     _check_structure(text, max_values)
@@ -74,6 +76,24 @@ def parse(text: bytes, *, max_bytes: int = MAX_BYTES, max_values: int = MAX_VALU
         raise NotCanonical("the top level must be an object")
     check(value, max_values=max_values)
     return value
+
+
+def ordinary(text: bytes, max_bytes: int = MAX_BYTES, max_values: int = MAX_VALUES) -> Json:
+    """The value of a text that cannot have a fault beyond those that raise ``NotCanonical``, found without a walk; None
+    for any other text, right or wrong.
+
+    With so few brackets and commas it is neither too deep nor too many; without an escape of a character it holds no
+    surrogate; a number of 15 digits is within 2^53.
+    """
+    brackets = text.count(b"[") + text.count(b"{")
+    if len(text) > max_bytes or brackets > MAX_DEPTH or brackets + text.count(b",") >= max_values or b"\\u" in text:
+        return None
+    try:
+        return _ORDINARY.decode(text.decode())
+    except NotCanonical:
+        raise
+    except ValueError:  # not JSON or not UTF-8, or one of the numbers that are looked at more closely
+        return None
 
 
 def reparse(text: bytes) -> Json:
@@ -338,7 +358,9 @@ def _simple(value: Json, *, floats: bool = False) -> bool:
         elif kind is float and floats:
             if not _prints_alike(item):
                 return False
-        elif item is not None and kind is not bool and not (isinstance(item, str) and _encodable(item)):
+        elif item is None or kind is bool or kind is orjson.Fragment:
+            continue
+        elif not isinstance(item, str) or not _encodable(item):
             return False  # a StrEnum is its text; a float, or what is no JSON, is not simple
     return True
 
@@ -425,6 +447,16 @@ def _written_integer(literal: str) -> int | float:
     return value if -MAX_INTEGER <= value <= MAX_INTEGER else float(literal)
 
 
+def _short_integer(literal: str) -> int:
+    if len(literal) > 15:
+        raise ValueError(literal[:32])
+    return int(literal)
+
+
+def _extraordinary(literal: str) -> NoReturn:
+    raise ValueError(literal[:32])
+
+
 def _float(literal: str) -> float | int:
     if len(literal) > MAX_LITERAL:
         raise NotCanonical(f"a number of {len(literal)} characters, at most {MAX_LITERAL} are taken")
@@ -468,5 +500,8 @@ def _constant(literal: str) -> NoReturn:
 
 _STRICT: Final = json.JSONDecoder(
     object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant
+)
+_ORDINARY: Final = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=_short_integer, parse_float=_extraordinary, parse_constant=_extraordinary
 )
 _WRITTEN: Final = json.JSONDecoder(parse_int=_written_integer)

@@ -29,6 +29,7 @@ from kblockd.domain.errors import (
     Unavailable,
 )
 from kblockd.domain.records import RecordType, identifier
+from kblockd.domain.text import own
 from kblockd.domain.values import value_type
 from kblockd.execution import envelopes, pins, questions, refusals
 from kblockd.execution.action import Action, Admitted, Run
@@ -78,8 +79,7 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     )
     pins.check_approval(admitted.envelope, None)
     pins.check_policy(admitted.envelope, parts.engine.status().revision)
-    size = size_of([admitted.args, admitted.envelope.preconditions, admitted.envelope.postconditions])
-    action, salt = await offload(size, _action, parts, admitted, described)
+    action, salt = await offload(len(admitted.args.data), _action, parts, admitted, described)
     document = questions.document(parts, admitted.caller, action)
     decision = await ask(parts, entrypoints.DECISION, document)
     ruling = ruling_of(parts, contract, decision)
@@ -207,7 +207,7 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
         definition_sha256=described.definition_sha256,
         contract_sha256=contract.sha256,
         target=admitted.target,
-        args=admitted.args,
+        args=admitted.args.json,
         limits=admitted.limits.as_json(),
         credential_ref=credential_ref(upstream),
         salt=salt,
@@ -221,8 +221,8 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
         operation=contract.operation,
         contract=contract,
         envelope=envelopes.document(admitted.envelope),
-        args=admitted.args,
-        args_sha256=admitted.args_sha256,
+        args=admitted.args.value,
+        args_sha256=admitted.args.sha256,
         target=admitted.target,
         intent=admitted.intent,
         twin=admitted.twin,
@@ -231,7 +231,7 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
         limits=admitted.limits,
         tool_version=described.server_version,
         definition_sha256=described.definition_sha256,
-        action_sha256=digest(document),
+        action_sha256=sha256_hex(own(document)),
         origin=str(upstream.origin),
         effect="",
         observe_until="",
@@ -275,7 +275,7 @@ async def _propose(
 ) -> Decided | Existing:
     effect = ruling.stands
     journal = Journal(action.execution_id, action.tenant, admitted.trace)
-    size = size_of([action.args, action.envelope])
+    size = len(admitted.args.data) + size_of(action.envelope)
     entries, payloads = await offload(size, _proposal, parts, admitted, action, salt, asked, ruling)
     conditions: list[Condition] = [
         Absent(rows.caller_key(action.caller_key) if action.caller_key else rows.open_call(action.fingerprint))
@@ -346,7 +346,9 @@ def _proposal(
 ) -> tuple[list[Entry], list[Payload]]:
     effect = ruling.stands
     envelope = _needed(action.envelope) if effect.effect == "deny" else action.envelope
-    call = canonical({"v": "kblockd.stored-call/1", "envelope": envelope, "args": action.args, "salt": salt})
+    call = own(
+        {"v": "kblockd.stored-call/1", "envelope": envelopes.text(envelope), "args": admitted.args.json, "salt": salt}
+    )
     call_sha256 = sha256_hex(call)
     why_sha256, why = payload(parts, action.execution_id, "reasons", questions.messages(effect.reasons))
     of_policy, asked_about = asked.on_record(parts, action.execution_id)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kblockd.domain import rows
-from kblockd.domain.canonical import canonical, sha256_hex
+from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.records import Record, RecordType
+from kblockd.domain.text import embedded, own
 from kblockd.domain.values import value_type
 from kblockd.store.protocol import Absent, Append, AtVersion, Condition, Conflict, Payload, Row, Ticket
 from kblockd.telemetry.recorder import Trace
@@ -128,6 +129,6 @@ class Journal:
 
 def payload(parts: Parts, execution_id: str, kind: str, value: Any) -> tuple[str, Payload]:
     """(digest, payload) of something deletable; a salt inside keeps short values from being guessed by digest."""
-    data = canonical({"salt": parts.ids.salt(), "kind": kind, "value": value})
+    data = own({"salt": parts.ids.salt(), "kind": kind, "value": embedded(value)})
     digest = sha256_hex(data)
     return digest, Payload(rows.payload(execution_id, digest), data)
