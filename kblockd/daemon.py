@@ -46,6 +46,7 @@ from kblockd.execution.sweeper import Sweeper
 from kblockd.failpoints import EnvironmentFailpoints
 from kblockd.inquiries import Inquiries
 from kblockd.ledger.ledger import Ledger
+from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger_store import last_record_time, open_store, verify_after_unclean_stop
 from kblockd.observability import open_traces
 from kblockd.policy.engine import PolicyEngine
@@ -160,12 +161,14 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     stack.push_async_callback(engine.close)  # for a start that fails; an orderly stop closes it before the store
     prepared = spawn(prepare(engine, configuration.policy))  # in its own processes, while the store is being checked
     stack.push_async_callback(cancel, prepared)
-    store, activation = await _open_ledger(configuration, stack, clock, keys, failpoints, ending)
+    tree = MerkleTree()
+    store, activation = await _open_ledger(configuration, stack, tree, clock, keys, failpoints, ending)
     watchdog = Watchdog(asyncio.get_running_loop(), configuration.clocks.lease_ttl_seconds)
     stack.callback(watchdog.stop)  # after the upstreams are closed: a plugin may block the loop there too
     upstreams = await _open_upstreams(configuration, stack, clock)
     stack.push_async_callback(engine.close)
-    parts = _parts(configuration, store, engine, upstreams, keys, clock, ids, failpoints)
+    ledger = Ledger(store, configuration.origin, lambda: [keys.log], tree.recent)
+    parts = _parts(configuration, store, ledger, engine, upstreams, keys, clock, ids, failpoints)
     stack.push_async_callback(refusals.write_counts, parts)  # after the last call, before the store closes
     supervisor = Supervisor(parts, tracing.begin, tracing.finish)
     rpc = _rpc(configuration, parts, engine, supervisor, tracing)
@@ -185,13 +188,14 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
 async def _open_ledger(
     configuration: Configuration,
     stack: AsyncExitStack,
+    tree: MerkleTree,
     clock: SystemClock,
     keys: KeyRing,
     failpoints: Failpoints,
     ending: Shutdown,
 ) -> tuple[RocksStore, Activation]:
     """Opens the store and records the start and the configuration in force."""
-    store = await open_store(configuration.data_dir, failpoints, ending)
+    store = await open_store(configuration.data_dir, tree, failpoints, ending)
     stack.push_async_callback(store.close)
     clock.after(await last_record_time(store))
     await check_keys(store, keys)
@@ -243,6 +247,7 @@ def _run_in_background(daemon: Daemon, store: RocksStore, engine: PolicyEngine, 
 def _parts(
     configuration: Configuration,
     store: RocksStore,
+    ledger: Ledger,
     engine: PolicyEngine,
     upstreams: Upstreams,
     keys: KeyRing,
@@ -254,7 +259,7 @@ def _parts(
     admission = Admission(limits.per_principal, clock)
     return Parts(
         store=store,
-        ledger=Ledger(store, configuration.origin, lambda: [keys.log]),
+        ledger=ledger,
         engine=SharedEngine(engine, Slots(None, limits.per_principal.policy_questions)),
         upstreams=upstreams,
         contracts=configuration.contracts,

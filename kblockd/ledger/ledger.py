@@ -17,7 +17,6 @@ from kblockd.ledger.tlog_proof import TlogProof
 from kblockd.store.protocol import Key, Store
 
 MAX_READ: int = 1000
-NODES_REMEMBERED: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +37,21 @@ class SignedHead:
 
 
 class Ledger:
-    """Read-only. ``signers`` gives the log keys that are active now, two while a key rotates."""
+    """Read-only. ``signers`` gives the log keys that are active now, two while a key rotates; ``nodes`` are the tree's
+    ``recent``, so that a proof of what was just written reads nothing back."""
 
-    def __init__(self, store: Store, origin: str, signers: Callable[[], Sequence[Signer]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        origin: str,
+        signers: Callable[[], Sequence[Signer]],
+        nodes: dict[Key, bytes] | None = None,
+    ) -> None:
         """Raises ValueError for an origin that cannot name a note key."""
         self._store = store
         self._signers = signers
         self.origin = note.check_name(origin)
-        self._nodes: dict[merkle.Node, bytes] = {}  # a complete subtree never changes
+        self._nodes = {} if nodes is None else nodes  # a complete subtree never changes
         self._latest: tuple[SignedHead, tuple[str, ...]] | None = None
 
     def size(self) -> int:
@@ -83,7 +89,7 @@ class Ledger:
     async def inclusion(self, index: int, size: int) -> list[bytes]:
         """The path of a record in the tree of ``size``; raises ValueError when it is not in it."""
         self._check_size(size)
-        return [await self._hash(span) for span in merkle.inclusion_ranges(index, size)]
+        return [self._known(span) or await self._hash(span) for span in merkle.inclusion_ranges(index, size)]
 
     async def consistency(self, old: int, new: int) -> list[bytes]:
         """The proof that the tree only grew from ``old`` to ``new`` records; raises ValueError for sizes not there."""
@@ -127,17 +133,23 @@ class Ledger:
         if not 0 <= size <= self._store.size():
             raise ValueError(f"a tree of {size}: the ledger has {self._store.size()} durable records")
 
+    def _known(self, span: Range) -> bytes | None:
+        """Of a complete subtree that is remembered, as all are but one at the end of the tree."""
+        width = span[1] - span[0]
+        return None if width & (width - 1) else self._nodes.get(("node", width.bit_length() - 1, span[0] // width))
+
     async def _hash(self, span: Range) -> bytes:
         hashes = []
         for node in merkle.nodes_of(span):
-            hashes.append(self._nodes.get(node) or await self._read_node(node))
+            key = merkle.node_key(node)
+            hashes.append(self._nodes.get(key) or await self._read_node(key))
         return merkle.fold_right(hashes)
 
-    async def _read_node(self, node: merkle.Node) -> bytes:
-        value = await self._store.raw(merkle.node_key(node))
+    async def _read_node(self, key: Key) -> bytes:
+        value = await self._store.raw(key)
         if value is None:
-            raise ValueError(f"the tree node at level {node[0]}, index {node[1]} is missing")
-        if len(self._nodes) >= NODES_REMEMBERED:
+            raise ValueError(f"the tree node at level {key[1]}, index {key[2]} is missing")
+        if len(self._nodes) >= merkle.NODES_REMEMBERED:
             self._nodes.clear()
-        self._nodes[node] = value
+        self._nodes[key] = value
         return value

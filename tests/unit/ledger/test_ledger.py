@@ -70,6 +70,40 @@ async def test_every_record_has_a_proof_under_the_newest_checkpoint(store: Rocks
         assert (head.size, head.root) == (21, naive.mth(leaves))
 
 
+async def test_a_proof_of_what_was_just_written_reads_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes come from the tree itself; those that it has dropped are read, and give the same proof."""
+    tree = MerkleTree()
+    store = await RocksStore.open(tmp_path, fold=fold, tree=tree, ballast_bytes=0)
+    ledger = Ledger(store, ORIGIN, lambda: [SIGNER], tree.recent)
+    leaves = await append(store, 21)
+    read: list[Key] = []
+    raw = store.raw
+
+    async def counted(key: Key) -> bytes | None:
+        read.append(key)
+        return await raw(key)
+
+    monkeypatch.setattr(store, "raw", counted)
+    proofs = [await ledger.proof(index) for index in range(21)]
+    assert read == []
+    for proof, leaf in zip(proofs, leaves, strict=True):
+        assert proof.verify(leaf, ORIGIN, [SIGNER.public_key]).root == naive.mth(leaves)
+    tree.recent.clear()
+    assert [await ledger.proof(index) for index in range(21)] == proofs
+    assert read
+    await store.close()
+
+
+def test_as_many_nodes_are_remembered_as_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merkle, "NODES_REMEMBERED", 8)
+    tree = MerkleTree()
+    for index in range(100):
+        tree.append(index, [b"%d" % index])
+        assert len(tree.recent) <= 8 + 7
+
+
 async def test_a_proof_is_under_the_size_that_was_asked_for(
     store: RocksStore, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
