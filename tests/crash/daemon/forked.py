@@ -129,7 +129,7 @@ class ForkedSite(Site):
         watchdog: bool = True,
         constants: Mapping[str, Any] | None = None,
     ) -> None:
-        """Kills what still runs, then starts; ``constants`` are those of ``kblockd.daemon``."""
+        """Kills what still runs, then starts; ``constants`` are set by their dotted names."""
         self.kill()
         self.process = Forked(
             self._nursery,

@@ -129,7 +129,7 @@ def test_rpc_03_a_stop_lets_what_is_in_flight_end(world: World) -> None:
 
 def test_rpc_03_what_a_stop_cuts_is_reconciled_at_the_next_start(world: World) -> None:
     """RPC-03, OUT-08: the grace ends before the upstream answers; exit 0, no outcome is invented, no call repeated."""
-    world.site.start(constants={"GRACE_SECONDS": 0.5})
+    world.site.start(constants={"kblockd.daemon.GRACE_SECONDS": 0.5})
     world.keep_checkpoint()
     world.payments.control(stall_seconds=30.0)
     stories = _approved(world, 3)

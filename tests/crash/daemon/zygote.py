@@ -4,11 +4,12 @@ What is forked is ``kblockd.daemon.run`` in a process of its own: real sockets, 
 JSON a request on standard input, one a reply on standard output; when the input ends, what was forked is killed.
 
 Besides the failpoints of the daemon, ``POINT=stop[@n]`` stops the whole process there (SIGSTOP), as a hypervisor or a
-debugger would. A request may set constants of ``kblockd.daemon`` and switch the watchdog off.
+debugger would. A request may set constants by their dotted names and switch the watchdog off.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -58,8 +59,12 @@ def _become_daemon(request: dict[str, Any]) -> None:
     for ours, standard in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(ours, standard)
     os.environ.update(request["environment"])
-    for name, value in {"EnvironmentFailpoints": StoppingFailpoints, **request["constants"]}.items():
-        setattr(kblockd.daemon, name, value)
+    kblockd.daemon.EnvironmentFailpoints = StoppingFailpoints  # type: ignore[misc]
+    for name, value in request["constants"].items():
+        module, _, constant = name.rpartition(".")
+        owner = importlib.import_module(module)
+        getattr(owner, constant)  # one that is not there would bound nothing
+        setattr(owner, constant, value)
     if not request["watchdog"]:
         kblockd.daemon.Watchdog.start = lambda _: None  # type: ignore[method-assign]  # so that the lease is alone
     code = 1

@@ -19,7 +19,7 @@ from tests.integration.concurrency.crowd import let_through
 from tests.upstreams.payments import PaymentsServer
 
 _numbers = itertools.count(1)
-BOUNDS: Any = {"GRACE_SECONDS": 1.0, "LEFT_SECONDS": 1.0}
+BOUNDS: Any = {"kblockd.daemon.GRACE_SECONDS": 1.0, "kblockd.ending.LEFT_SECONDS": 1.0}
 SECONDS = {"execution": {"request_timeout_seconds": 2, "absolute_deadline_seconds": 4}}
 UNPROVABLE = {
     "reads": {"verify": None},
