@@ -41,6 +41,7 @@ from kblockd.execution.parts import Instance, Parts
 from kblockd.execution.retention import InputRetention
 from kblockd.execution.service import Executions
 from kblockd.execution.signing_keys import check_keys
+from kblockd.execution.stages import Stage
 from kblockd.execution.supervisor import Supervisor
 from kblockd.execution.sweeper import Sweeper
 from kblockd.failpoints import EnvironmentFailpoints
@@ -168,6 +169,9 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     upstreams = await _open_upstreams(configuration, stack, clock)
     stack.push_async_callback(engine.close)
     ledger = Ledger(store, configuration.origin, lambda: [keys.log], tree.recent)
+    store.when_headed(
+        lambda head, labels: ledger.sign_head(head.size, head.root) if Stage.SEAL.label in labels else None
+    )
     parts = _parts(configuration, store, ledger, engine, upstreams, keys, clock, ids, failpoints)
     stack.push_async_callback(refusals.write_counts, parts)  # after the last call, before the store closes
     supervisor = Supervisor(parts, tracing.begin, tracing.finish)

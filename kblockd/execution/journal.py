@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +35,11 @@ class Entry:
     aux: bytes = b""
     leaf: bytes = b""
     attempt: int | None = None  # of a late answer; None is the attempt that is being made
+    sign: Callable[[], bytes] | None = None  # makes ``aux`` when the record is written
+
+    def made(self) -> bytes:
+        """The aux, once the record is written."""
+        return self.aux if self.sign is None else self.sign()
 
 
 @dataclass(slots=True)
@@ -85,7 +90,7 @@ class Journal:
         own = rows.execution(self.execution_id)
         held: Condition = Absent(own) if self.version is None else AtVersion(own, self.version)
         drawn = self.drawn(parts, stage, entries, at)
-        appends = [Append(entry.leaf, entry.aux) for entry in drawn]
+        appends = [Append(entry.leaf, entry.aux, entry.sign) for entry in drawn]
         ticket = await parts.store.commit([held, *conditions], appends, payloads, label=stage.label)
         parts.admission.recorded(len(appends), sum(len(payload.data) for payload in payloads))
         self.written.add(ticket.first_index, drawn, payloads)
@@ -112,15 +117,16 @@ class Journal:
                 body = {**entry.body, "stages": self._timings()} if position == 0 else entry.body
                 attempt = self.attempt if entry.attempt is None else entry.attempt
                 record = Record(entry.type, at, self.tenant, self.execution_id, attempt, stage.value, body)
-                entry = Entry(entry.type, entry.body, entry.aux, record.leaf(), entry.attempt)
+                entry = Entry(entry.type, entry.body, entry.aux, record.leaf(), entry.attempt, entry.sign)
             found.append(entry)
         return found
 
     def _timings(self) -> list[list[int]]:
         """(stage, microseconds) of what ended since the last commit; a stage still open is counted by the next."""
         timings: list[list[int]] = []
-        while self._timed < len(self.trace.rows) and self.trace.rows[self._timed].end_ns:
-            row = self.trace.rows[self._timed]
+        for row in self.trace.rows[self._timed :]:
+            if not row.end_ns:
+                break
             if not row.parent:
                 timings.append([row.stage, (row.end_ns - row.start_ns) // 1000])
             self._timed += 1

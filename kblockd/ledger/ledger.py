@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kblockd.domain.signing import Signer
 from kblockd.ledger import checkpoint, merkle, note
@@ -68,11 +69,26 @@ class Ledger:
         keys = tuple(signer.key_id for signer in signers)
         if self._latest is not None and self._latest[0].head.size == size and self._latest[1] == keys:
             return self._latest[0]
-        head = TreeHead(self.origin, size, await self.root(size))
-        signed = SignedHead(head, checkpoint.sign(head, signers))
-        if self._latest is None or self._latest[0].head.size <= size:
-            self._latest = (signed, keys)
+        signed = self._signed(TreeHead(self.origin, size, await self.root(size)), signers)
+        self._learn(signed, keys)
         return signed
+
+    def sign_head(self, size: int, root: bytes) -> Callable[[], None] | None:
+        """In the thread that has just synced this head: answers what makes it the newest checkpoint, for the loop to
+        call once it knows that so much is durable. None when a key cannot be used: whoever asks then is told so."""
+        signers = self._signers()
+        try:
+            signed = self._signed(TreeHead(self.origin, size, root), signers)
+        except OSError:
+            return None
+        return partial(self._learn, signed, tuple(signer.key_id for signer in signers))
+
+    def _signed(self, head: TreeHead, signers: Sequence[Signer]) -> SignedHead:
+        return SignedHead(head, checkpoint.sign(head, signers))
+
+    def _learn(self, signed: SignedHead, keys: tuple[str, ...]) -> None:
+        if self._latest is None or self._latest[0].head.size <= signed.head.size:
+            self._latest = (signed, keys)
 
     def _covering(self, index: int) -> SignedHead | None:
         """The last one signed, while its keys are the active ones: no need to sign one for each record."""

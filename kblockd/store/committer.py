@@ -74,8 +74,8 @@ class Group:
 class CommitListener(Protocol):
     """Called by the thread, on the loop through ``call_soon_threadsafe``."""
 
-    def on_durable(self, group: Group, head: Head) -> None:
-        """The group is on disk and in the head."""
+    def on_durable(self, group: Group, head: Head, learn: Callable[[], None] | None) -> None:
+        """The group is on disk and in the head; ``learn`` is what ``on_head`` answered."""
         ...
 
     def on_failed(self, group: Group, reason: str, unknown: bool) -> None:
@@ -85,6 +85,11 @@ class CommitListener(Protocol):
     def on_stopped(self) -> None:
         """The thread has ended in order; everything queued is durable."""
         ...
+
+
+OnHead = Callable[[Head, set[str]], Callable[[], None] | None]
+"""Called by the thread with each head that it has synced and the labels of its commits; answers what the loop is to do
+once it knows of that head. It must not fail."""
 
 
 class Committer:
@@ -102,6 +107,7 @@ class Committer:
         self._queue: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="kblockd-committer", daemon=True)
         self._written = False
+        self.on_head: OnHead = lambda head, labels: None
         self._write_options = unsynced()
 
     def start(self) -> None:
@@ -126,13 +132,14 @@ class Committer:
         self._written = False
         try:
             head = self._write(group)
+            learn = self.on_head(head, group.labels)
         except BaseException as error:
             # BaseException: RocksDB raises bare exceptions, and a panic below Python is not even an Exception. The
             # process cannot go on after any of them, and a thread that died silently would leave everybody waiting.
             reason = f"{type(error).__name__}: {error}"
             self._notify(self._listener.on_failed, group, reason, self._written)
             return False
-        self._notify(self._listener.on_durable, group, head)
+        self._notify(self._listener.on_durable, group, head, learn)
         return True
 
     def _write(self, group: Group) -> Head:
@@ -171,7 +178,8 @@ class Committer:
 
     def _put_records(self, batch: WriteBatch, first_index: int, records: list[Append]) -> dict[Key, bytes]:
         for index, record in enumerate(records, first_index):
-            batch.put(schema.leaf_key(index), schema.encode_leaf(record.leaf, record.aux))
+            aux = record.aux if record.sign is None else record.sign()
+            batch.put(schema.leaf_key(index), schema.encode_leaf(record.leaf, aux))
         nodes = dict(self._tree.append(first_index, [record.leaf for record in records]))
         for key, value in nodes.items():
             batch.put(schema.encode_key_once(key), value)

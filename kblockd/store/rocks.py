@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
 from kblockd.store import opening, schema
-from kblockd.store.committer import Committer, Group
+from kblockd.store.committer import Committer, Group, OnHead
 from kblockd.store.database import StoreView, open_view
 from kblockd.store.head import Head, read_head
 from kblockd.store.pending import Overlay, Staged, payload_key
@@ -210,6 +210,10 @@ class RocksStore:
         """The head file's content: size and root belong together."""
         return self._head
 
+    def when_headed(self, on_head: OnHead) -> None:
+        """Calls it in the committer's thread from now on."""
+        self._committer.on_head = on_head
+
     def free_bytes(self) -> int:
         """Free space for this user on the file system of the data directory; raises OSError."""
         figures = os.statvfs(self._opened.data_dir)
@@ -353,10 +357,12 @@ class RocksStore:
 
     # CommitListener, on the loop -------------------------------------------------------------------------------
 
-    def on_durable(self, group: Group, head: Head) -> None:
+    def on_durable(self, group: Group, head: Head, learn: Callable[[], None] | None) -> None:
         """The group is on disk; the next one may follow."""
         self._head = head
         try:
+            if learn is not None:
+                learn()
             self._overlay.settle(group)
         except Exception as error:
             # A defect: without this, no later group would be handed over and every waiter would hang.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -185,6 +186,43 @@ async def test_a_checkpoint_is_signed_once_a_size_and_key(store: RocksStore) -> 
     rotating = await ledger.checkpoint()
     for key in (one.public_key, two.public_key):
         assert checkpoint.verify(rotating.note, ORIGIN, [key]).size == 1
+
+
+async def test_a_checkpoint_is_signed_by_the_thread_that_has_synced_its_head(store: RocksStore, gate: Gate) -> None:
+    """And known to nobody before the loop knows that so much is durable."""
+    threads: list[str] = []
+
+    class Named(TestSigner):
+        def sign(self, message: bytes) -> bytes:
+            threads.append(threading.current_thread().name)
+            return super().sign(message)
+
+    signer = Named(1)
+    ledger = Ledger(store, ORIGIN, lambda: [signer])
+    store.when_headed(lambda head, labels: ledger.sign_head(head.size, head.root) if "seal" in labels else None)
+    await append(store, 1)
+    assert threads == []
+    ticket = await store.commit([], [record()], label="seal")
+    await ticket.durable()
+    proof = await ledger.proof(ticket.first_index)
+    assert threads == ["kblockd-committer"]
+    found = await store.leaf(ticket.first_index)
+    assert found is not None
+    head = proof.verify(found.leaf, ORIGIN, [signer.public_key])
+    assert (head.size, head.root) == (2, store.head().root)
+
+
+async def test_a_key_that_cannot_be_used_fails_who_asks_and_not_the_write(store: RocksStore) -> None:
+    class Gone(TestSigner):
+        def sign(self, message: bytes) -> bytes:
+            raise OSError("the key is gone")
+
+    ledger = Ledger(store, ORIGIN, lambda: [Gone(1)])
+    store.when_headed(lambda head, _: ledger.sign_head(head.size, head.root))
+    await append(store, 2)
+    with pytest.raises(OSError, match="the key is gone"):
+        await ledger.proof(1)
+    assert store.size() == 2
 
 
 async def test_records_are_read_in_order_and_by_the_rows_that_list_them(store: RocksStore, ledger: Ledger) -> None:
