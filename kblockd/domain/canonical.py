@@ -38,6 +38,7 @@ _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
 _NOT_WHOLE: Final = re.compile("[.eE]")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _POINTER_SHOWN: Final = 200
+_AS_IT_STANDS: Final = frozenset({str, bool, type(None), orjson.Fragment})
 _KEYS_REMEMBERED: Final = 4096
 _KEY_REMEMBERED: Final = 64
 _PLAIN_KEYS: Final[set[str]] = set()
@@ -117,7 +118,10 @@ def written(text: bytes) -> Json:
 
 
 def canonical(value: Json) -> bytes:
-    """JCS bytes, at any depth that the interpreter can walk; raises ``NotCanonical`` for what has none."""
+    """JCS bytes, at any depth that the interpreter can walk; raises ``NotCanonical`` for what has none.
+
+    A member may be an ``orjson.Fragment`` of this function's own output.
+    """
     try:
         if _simple(value, floats=True):
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
@@ -288,7 +292,7 @@ def _ordered(value: Json) -> Json:
         return [_ordered(member) for member in value]
     if kind is float:
         return orjson.Fragment(_number(value))
-    if kind is str or value is None or kind is bool or (kind is int and -MAX_INTEGER <= value <= MAX_INTEGER):
+    if kind in _AS_IT_STANDS or (kind is int and -MAX_INTEGER <= value <= MAX_INTEGER):
         return value
     raise orjson.JSONEncodeError
 
@@ -360,6 +364,10 @@ def _simple(value: Json, *, floats: bool = False) -> bool:
                 return False
         elif item is None or kind is bool or kind is orjson.Fragment:
             continue
+        elif isinstance(item, dict):
+            if not all(map(_plain_key, item)):
+                return False
+            add(item.values())
         elif not isinstance(item, str) or not _encodable(item):
             return False  # a StrEnum is its text; a float, or what is no JSON, is not simple
     return True

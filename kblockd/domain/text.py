@@ -6,6 +6,7 @@ it as it stands, with the ``Text`` of what is foreign in its place.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -59,6 +60,12 @@ def foreign(text: bytes, *, max_bytes: int) -> Text:
 def embedded(value: Json) -> orjson.Fragment:
     """A foreign value, or its ``Text``, as a member of a document of our own; raises ``NotCanonical``."""
     return value.json if isinstance(value, Text) else orjson.Fragment(canonical(value))
+
+
+def partly(document: Mapping[str, Json], *foreign: str) -> dict[str, Json]:
+    """A document of our own of which these members are foreign, where it has them."""
+    found = {name: embedded(document[name]) for name in foreign if document.get(name) is not None}
+    return {**document, **found}
 
 
 def own(document: Json) -> bytes:

@@ -6,7 +6,6 @@ recorded whole, so that a repeat gets the same answer at once (IDM-11). An engin
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import logging
 from collections.abc import Mapping
@@ -29,8 +28,8 @@ from kblockd.domain.errors import (
     Unavailable,
 )
 from kblockd.domain.records import RecordType, identifier
-from kblockd.domain.text import own
-from kblockd.domain.values import value_type
+from kblockd.domain.text import own, partly
+from kblockd.domain.values import replaced, value_type
 from kblockd.execution import envelopes, pins, questions, refusals
 from kblockd.execution.action import Action, Admitted, Run
 from kblockd.execution.describe import Described, check_pin, describe
@@ -305,7 +304,7 @@ async def _settled(
     if effect.effect not in ALLOWING:
         await ticket.durable()
         return Decided(action.execution_id, None)
-    allowed = dataclasses.replace(action, effect=effect.effect, observe_until=effect.observe_until)
+    allowed = replaced(action, effect=effect.effect, observe_until=effect.observe_until)
     run = Run(allowed, journal, attempt=1, again=False, described_at=described_at)
     return Decided(action.execution_id, run)
 
@@ -346,9 +345,8 @@ def _proposal(
 ) -> tuple[list[Entry], list[Payload]]:
     effect = ruling.stands
     envelope = _needed(action.envelope) if effect.effect == "deny" else action.envelope
-    call = own(
-        {"v": "kblockd.stored-call/1", "envelope": envelopes.text(envelope), "args": admitted.args.json, "salt": salt}
-    )
+    said = partly(envelope, *inputs.CONDITIONS)
+    call = own({"v": "kblockd.stored-call/1", "envelope": said, "args": admitted.args.json, "salt": salt})
     call_sha256 = sha256_hex(call)
     why_sha256, why = payload(parts, action.execution_id, "reasons", questions.messages(effect.reasons))
     of_policy, asked_about = asked.on_record(parts, action.execution_id)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from kblockd.domain.clock import parse_rfc3339, rfc3339
 from kblockd.domain.envelope import Envelope, TargetPin
-from kblockd.domain.text import embedded, own
 
 
 def document(envelope: Envelope) -> dict[str, Any]:
@@ -44,12 +41,6 @@ def document(envelope: Envelope) -> dict[str, Any]:
         "compensation_ref": envelope.compensation_ref,
         "evidence": list(envelope.evidence),
     }
-
-
-def text(document: Mapping[str, Any]) -> orjson.Fragment:
-    """Such a document as a member of another; its conditions alone are foreign."""
-    foreign = {name: embedded(document[name]) for name in ("preconditions", "postconditions")}
-    return orjson.Fragment(own({**document, **foreign}))
 
 
 def restore(stored: Mapping[str, Any]) -> Envelope:

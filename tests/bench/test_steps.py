@@ -15,8 +15,8 @@ from tests.bench import steps
 from tests.bench.steps import Row, Steps
 from tests.counts import COUNTS
 
-BYTECODES: Final = 116_700
-CALLS: Final = 3_720
+BYTECODES: Final = 75_600
+CALLS: Final = 3_050
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python has other bytecodes")

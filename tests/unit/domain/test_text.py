@@ -106,6 +106,13 @@ def test_a_document_of_our_own_is_written_as_the_standard_says(value: Any, sent:
     )
 
 
+@given(VALUES, VALUES)
+def test_a_text_may_stand_in_any_value(value: Any, sent: Any) -> None:
+    """Floats, and names beyond ASCII, beside it."""
+    expected = rfc8785.dumps({"value": value, "sent": [sent, 1.5]})
+    assert canonical.canonical({"value": value, "sent": [embedded(sent), 1.5]}) == expected
+
+
 @pytest.mark.parametrize("value", ["\ud800", {"\ud800": 1}, 1 << 53, -(1 << 53), b"bytes", {1: 2}, {1, 2}, object()])
 def test_what_has_no_form_is_refused_in_a_document_of_our_own(value: object) -> None:
     with pytest.raises(NotCanonical):
