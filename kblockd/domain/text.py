@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import orjson
 
-from kblockd.domain.canonical import NotCanonical, canonical, ordinary, parse, sha256_hex, written
+from kblockd.domain.canonical import NotCanonical, canonical, parse, sha256_hex, written
+from kblockd.domain.strict import ordinary
 from kblockd.domain.values import value_type
 
 Json = Any

@@ -11,7 +11,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kblockd.domain import canonical
+from kblockd.domain import canonical, strict
 from kblockd.domain.canonical import NotCanonical, parse, reparse
 from kblockd.domain.text import Text, embedded, foreign, own
 from tests.unit.domain.test_canonical_corpus import ACCEPTED, REFUSED
@@ -35,7 +35,7 @@ def the_long_way(text: bytes) -> Text:
 def careful(text: bytes) -> Any:
     """``parse`` where nothing is taken for ordinary."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(canonical, "ordinary", lambda *_: None)
+        patch.setattr(strict, "ordinary", lambda *_: None)
         return parse(text, max_bytes=LIMIT)
 
 
