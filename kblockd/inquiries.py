@@ -10,16 +10,17 @@ from typing import Any, Final
 from kblockd import decision_point
 from kblockd.admission import Slots
 from kblockd.config import PolicySettings
-from kblockd.domain import rows
 from kblockd.domain.clock import Clock
 from kblockd.domain.errors import FailedPrecondition, Reason, ResourceExhausted
 from kblockd.domain.ids import Ids
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import PolicyRow
 from kblockd.policy.asking import nothing_in_force
 from kblockd.policy.engine import Decision, PolicyEngine, PolicyStatus
 from kblockd.policy.explain import Explanation
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.loading import LoadingEngine
-from kblockd.store.protocol import Row, Store
+from kblockd.store.protocol import Store
 
 EVALUATIONS: Final = 4
 """Concurrent evaluations: they run on the deciding engine and must not crowd out decisions."""
@@ -45,7 +46,7 @@ class Inquiries:
         """Never blocks."""
         return self.engine.status()
 
-    async def activation(self) -> tuple[int, Row] | None:
+    async def activation(self) -> tuple[int, PolicyRow] | None:
         """The index and row of the newest recorded activation."""
         return await self.store.get(rows.policy())
 

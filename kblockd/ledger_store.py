@@ -9,8 +9,7 @@ from pathlib import Path
 
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.failpoints import Failpoints
-from kblockd.domain.fold import fold
-from kblockd.domain.records import read
+from kblockd.domain.ledger import fold, read
 from kblockd.ending import Shutdown
 from kblockd.ledger import start
 from kblockd.ledger.merkle import MerkleTree

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from kblockd.config import PolicySettings
 from kblockd.decision_point import Activated, NewWatch, Watch
-from kblockd.domain import rows
+from kblockd.domain.ledger import rows
 from kblockd.execution.activate import Activation
 from kblockd.policy.engine import PolicyEngine
 from kblockd.policy.faults import PolicyRefused
@@ -34,7 +34,7 @@ def watch(engine: PolicyEngine, new_watch: NewWatch, activation: Activation, sta
     async def in_force(revision: Activated) -> None:
         recorded = await activation.store.get(rows.policy())  # durable
         _log.info("policy revision %s is in force, %s", revision.revision, revision.origin)
-        await standing.activated(revision.revision, recorded[1]["at"] if recorded else "", revision.origin.signer)
+        await standing.activated(revision.revision, recorded[1].at if recorded else "", revision.origin.signer)
 
     async def refused(error: PolicyRefused) -> None:
         status = engine.status()

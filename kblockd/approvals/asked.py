@@ -10,14 +10,16 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import NotFound, PermissionDenied, Reason
 from kblockd.domain.ids import Ids
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.closing import Rejected
+from kblockd.domain.ledger.record import Body, Record
+from kblockd.domain.ledger.rows import ApprovalRow, ExecutionRow
 from kblockd.domain.principal import Principal, View
-from kblockd.domain.records import Record, RecordType
-from kblockd.store.protocol import Append, AtVersion, Condition, Payload, Row, Store, Ticket
+from kblockd.store.protocol import Append, AtVersion, Condition, Payload, Store, Ticket
 
 STAGE = 4
 LABEL = "04.await_approval"
@@ -27,40 +29,40 @@ LABEL = "04.await_approval"
 class Asked:
     """The rows, and that they are as they were read."""
 
-    row: Row
-    execution: Row
+    row: ApprovalRow
+    execution: ExecutionRow
     conditions: Sequence[Condition]
 
     async def commit(self, store: Store, records: Sequence[Append], payloads: Sequence[Payload]) -> Ticket:
         """Ordered when it returns; raises ``Conflict`` when one of the rows has changed since."""
         return await store.commit(self.conditions, records, payloads, label=LABEL)
 
-    def append(self, type_: RecordType, at: str, body: dict[str, object], aux: bytes = b"") -> Append:
+    def append(self, body: Body, at: str, aux: bytes = b"") -> Append:
         """A record of this execution."""
-        return Append(Record(type_, at, self.row["tenant"], self.row["execution"], 0, STAGE, body).leaf(), aux)
+        return Append(Record(body, at, self.row.tenant, self.row.execution, stage=STAGE).leaf(), aux)
 
     def rejected(self, at: str, code: str) -> Append:
         """The action cannot run any more."""
-        return self.append(RecordType.REJECTED, at, {"code": code, "policy_revision": "", "reasons": []})
+        return self.append(Rejected(code=code), at)
 
     def said(self, ids: Ids, reason: str) -> tuple[str, Payload]:
         """(digest, payload) of why: deletable, and not to be guessed by its digest."""
         data = canonical({"salt": ids.salt(), "kind": "reason", "value": reason})
         digest = sha256_hex(data)
-        return digest, Payload(rows.payload(self.row["execution"], digest), data)
+        return digest, Payload(rows.payload(self.row.execution, digest), data)
 
 
-def state_at(row: Row, now: dt.datetime) -> str:
+def state_at(row: ApprovalRow, now: dt.datetime) -> str:
     """Of an approval; its time is looked at here, not only by a sweep (APR-04, APR-12)."""
-    if row["state"] in ("pending", "approved") and now >= parse_rfc3339(row["not_after"]):
+    if row.state in ("pending", "approved") and now >= parse_rfc3339(row.not_after):
         return "expired"
-    return str(row["state"])
+    return row.state
 
 
-async def visible(store: Store, view: View, approval_id: str) -> tuple[int, Row]:
+async def visible(store: Store, view: View, approval_id: str) -> tuple[int, ApprovalRow]:
     """(version, row); raises ``NotFound`` for one that does not exist or that the caller may not see."""
     found = await store.get(rows.approval(approval_id)) if approval_id else None
-    if found is None or not view.shows(found[1]["tenant"], found[1]["agent"]):
+    if found is None or not view.shows(found[1].tenant, found[1].agent):
         raise NotFound(Reason.NOT_FOUND, f"there is no approval {approval_id[:80]!r} that you may see")
     return found
 
@@ -68,11 +70,11 @@ async def visible(store: Store, view: View, approval_id: str) -> tuple[int, Row]
 async def asked(store: Store, principal: Principal, view: View, approval_id: str) -> Asked:
     """For ``principal`` to change. Raises ``NotFound`` or, for one that is disabled, ``PermissionDenied``."""
     version, row = await visible(store, view, approval_id)
-    execution = await store.get(rows.execution(row["execution"]))
+    execution = await store.get(rows.execution(row.execution))
     if execution is None:
         raise NotFound(Reason.NOT_FOUND, f"the execution of {approval_id} does not exist")
     active = await store.get(rows.principal(principal.id))
-    if active is None or active[1]["disabled"]:
+    if active is None or active[1].disabled:
         raise PermissionDenied(
             Reason.PERMISSION_DENIED,
             f"principal {principal.id!r} is no longer active. Nothing was recorded.",
@@ -80,7 +82,7 @@ async def asked(store: Store, principal: Principal, view: View, approval_id: str
         )
     conditions = (
         AtVersion(rows.approval(approval_id), version),
-        AtVersion(rows.execution(row["execution"]), execution[0]),
+        AtVersion(rows.execution(row.execution), execution[0]),
         AtVersion(rows.principal(principal.id), active[0]),
     )
     return Asked(row, execution[1], conditions)

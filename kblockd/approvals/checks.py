@@ -15,10 +15,10 @@ from typing import Final
 
 from kblockd.approvals.asked import Asked, state_at
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
+from kblockd.domain.ledger import identifier
+from kblockd.domain.ledger.rows import ApprovalRow
 from kblockd.domain.principal import Principal
-from kblockd.domain.records import identifier
 from kblockd.domain.states import acted
-from kblockd.store.protocol import Row
 
 MAX_REASON: Final = 2000
 _NEXT_STEPS: Final[Mapping[str, str]] = {
@@ -44,11 +44,11 @@ def check_reason(reason: str, *, required: bool) -> None:
         raise InvalidArgument.field("reason", f"is longer than {MAX_REASON} characters")
 
 
-def check_shown(row: Row, action_sha256: str, presented_sha256: str) -> None:
+def check_shown(row: ApprovalRow, action_sha256: str, presented_sha256: str) -> None:
     """Whoever decides names what was read (R040); raises ``InvalidArgument`` or ``FailedPrecondition``."""
     for field, given, wanted in (
-        ("action_sha256", action_sha256, row["action_sha256"]),
-        ("presented_sha256", presented_sha256, row["presented_sha256"]),
+        ("action_sha256", action_sha256, row.action_sha256),
+        ("presented_sha256", presented_sha256, row.presented_sha256),
     ):
         if not given:
             raise InvalidArgument.field(field, "must be the digest of what you were shown")
@@ -70,14 +70,14 @@ def check_state(found: Asked, now: dt.datetime, deed: str, *allowed: str) -> Non
     raise FailedPrecondition(
         Reason.APPROVAL_NOT_VALID,
         f"the approval is {state}, so it can no longer be {deed}. Nothing was recorded.",
-        executed=acted(found.execution["state"], found.execution["marker"], found.execution["result_class"]),
+        executed=acted(found.execution.state, found.execution.marker, found.execution.result_class),
         consumed=state == "used",
         next_step=_NEXT_STEPS.get(state, "nothing is left to do"),
-        execution_id=found.row["execution"],
+        execution_id=found.row.execution,
     )
 
 
-def check_approver(principals: Mapping[str, Principal], principal: Principal, row: Row) -> None:
+def check_approver(principals: Mapping[str, Principal], principal: Principal, row: ApprovalRow) -> None:
     """APR-08; raises ``PermissionDenied``, and ``FailedPrecondition`` for an owner that has decided already."""
     _check_configured(principals, principal)
     if _asks(principals, principal, row):
@@ -96,7 +96,7 @@ def check_approver(principals: Mapping[str, Principal], principal: Principal, ro
         )
 
 
-def check_revoker(principals: Mapping[str, Principal], principal: Principal, row: Row) -> Capacity:
+def check_revoker(principals: Mapping[str, Principal], principal: Principal, row: ApprovalRow) -> Capacity:
     """In which capacity; raises ``PermissionDenied``."""
     _check_configured(principals, principal)
     if _asks(principals, principal, row):
@@ -113,28 +113,28 @@ def _check_configured(principals: Mapping[str, Principal], principal: Principal)
         raise PermissionDenied(Reason.PERMISSION_DENIED, f"{principal.id} is not configured as it was")
 
 
-def _asks(principals: Mapping[str, Principal], principal: Principal, row: Row) -> bool:
-    requester = principals.get(row["requester"])
-    return principal.owner in (row["owner"], requester.owner if requester else "")
+def _asks(principals: Mapping[str, Principal], principal: Principal, row: ApprovalRow) -> bool:
+    requester = principals.get(row.requester)
+    return principal.owner in (row.owner, requester.owner if requester else "")
 
 
-def _wanted(row: Row) -> list[Sequence[str]]:
+def _wanted(row: ApprovalRow) -> list[Sequence[str]]:
     """Policy's roles and the approval floor's: an approver needs one of each."""
-    return [roles for roles in (row["roles"], row.get("floor_roles", ())) if roles]
+    return [roles for roles in (row.roles, row.floor_roles) if roles]
 
 
-def has_roles(principal: Principal, row: Row) -> bool:
+def has_roles(principal: Principal, row: ApprovalRow) -> bool:
     """One of the roles that policy asks for, and one of those of the approval floor; where none are named, any."""
     return all(set(roles) & set(principal.roles) for roles in _wanted(row))
 
 
-def _has_decided(principal: Principal, row: Row) -> bool:
-    return any(decision["owner"] == principal.owner for decision in row["decisions"])
+def _has_decided(principal: Principal, row: ApprovalRow) -> bool:
+    return any(decision.owner == principal.owner for decision in row.decisions)
 
 
-def _no_role(principal: Principal, row: Row) -> PermissionDenied:
-    asked = row["roles"] if row["roles"] and not set(row["roles"]) & set(principal.roles) else row["floor_roles"]
-    whose = "policy asks for" if asked is row["roles"] else "the approval floor asks for"
+def _no_role(principal: Principal, row: ApprovalRow) -> PermissionDenied:
+    asked = row.roles if row.roles and not set(row.roles) & set(principal.roles) else row.floor_roles
+    whose = "policy asks for" if asked is row.roles else "the approval floor asks for"
     return PermissionDenied(
         Reason.PERMISSION_DENIED,
         f"{principal.id} has none of the roles that {whose}: {', '.join(map(identifier, asked))}",

@@ -18,19 +18,20 @@ from kblockd.admission.offload import offload
 from kblockd.approvals import checks
 from kblockd.approvals.asked import Asked, asked, state_at, visible
 from kblockd.approvals.checks import Capacity
-from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, reparse, sha256_hex
 from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
 from kblockd.domain.errors import Aborted, InvalidArgument, Reason
 from kblockd.domain.ids import Ids
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.approvals import ApprovalDecided, ApprovalRevoked
+from kblockd.domain.ledger.rows import ApprovalRow
 from kblockd.domain.outcome import ApprovalView, Revocation
 from kblockd.domain.principal import Principal, View
-from kblockd.domain.records import RecordType
 from kblockd.evidence.keyring import KeyRing
 from kblockd.evidence.receipts import Signed, sign_approval
 from kblockd.evidence.statements import Approval, SignedBy
 from kblockd.ledger.listing import newest
-from kblockd.store.protocol import Append, Conflict, Payload, Row, Store
+from kblockd.store.protocol import Append, Conflict, Payload, Store
 
 MAX_PAGE = 200
 LIVE: Final = frozenset({"pending", "approved"})
@@ -67,7 +68,7 @@ class Approvals:
         found: list[ApprovalView] = []
         async for approval_id in newest(self.store, "approval", view, looked, STATES, page_token):
             stored = await self.store.get(rows.approval(approval_id))
-            if stored is None or not view.shows(stored[1]["tenant"], stored[1]["agent"]):
+            if stored is None or not view.shows(stored[1].tenant, stored[1].agent):
                 continue
             if not states or state_at(stored[1], self.clock.now()) in states:
                 found.append(await self._shown(stored[1], brief=True))
@@ -124,24 +125,24 @@ class Approvals:
             checks.check_state(found, now, "revoked", "pending", "approved")
             with suppress(Conflict):
                 index = await self._record_revocation(principal, found, capacity, reason, rfc3339(now))
-                return Revocation(approval_id, found.row["execution"], index)
+                return Revocation(approval_id, found.row.execution, index)
         raise _raced()
 
     async def _record_decision(
         self, principal: Principal, found: Asked, verdict: str, reason: str, signed: Signed, at: str
     ) -> None:
         said_sha256, said = found.said(self.ids, reason)
-        body = {
-            "approval_id": found.row["approval_id"],
-            "verdict": verdict,
-            "approver": principal.id,
-            "owner": principal.owner,
-            "dsse_sha256": sha256_hex(signed.envelope),
-            "statement_sha256": signed.sha256,
-            "presented_sha256": found.row["presented_sha256"],
-            "reason_sha256": said_sha256,
-        }
-        records = [found.append(RecordType.APPROVAL_DECIDED, at, body, signed.envelope)]
+        body = ApprovalDecided(
+            approval_id=found.row.approval_id,
+            verdict=verdict,
+            approver=principal.id,
+            owner=principal.owner,
+            dsse_sha256=sha256_hex(signed.envelope),
+            statement_sha256=signed.sha256,
+            presented_sha256=found.row.presented_sha256,
+            reason_sha256=said_sha256,
+        )
+        records = [found.append(body, at, signed.envelope)]
         if verdict == "deny":
             records.append(found.rejected(at, "APPROVAL_DENIED"))
         await self._commit(found, records, said)
@@ -151,53 +152,53 @@ class Approvals:
     ) -> int:
         """The index of its record. It needs no signature of its own: nobody is asked to act on it elsewhere."""
         said_sha256, said = found.said(self.ids, reason)
-        body = {
-            "approval_id": found.row["approval_id"],
-            "principal": principal.id,
-            "owner": principal.owner,
-            "capacity": str(capacity),
-            "reason_sha256": said_sha256,
-        }
-        records = [found.append(RecordType.APPROVAL_REVOKED, at, body), found.rejected(at, "APPROVAL_REVOKED")]
+        body = ApprovalRevoked(
+            approval_id=found.row.approval_id,
+            principal=principal.id,
+            owner=principal.owner,
+            capacity=str(capacity),
+            reason_sha256=said_sha256,
+        )
+        records = [found.append(body, at), found.rejected(at, "APPROVAL_REVOKED")]
         return await self._commit(found, records, said)
 
     async def _commit(self, found: Asked, records: builtins.list[Append], said: Payload) -> int:
         """The index of the first record, durable; raises ``Conflict``. Who waits for the execution is told."""
         ticket = await found.commit(self.store, records, [said])
         await ticket.durable()
-        self.on_decided(found.row["execution"])
+        self.on_decided(found.row.execution)
         return ticket.first_index
 
     def _signed(self, principal: Principal, found: Asked, verdict: str) -> Signed:
         row = found.row
         statement = Approval(
-            action=row["action_sha256"],
-            approval_id=row["approval_id"],
+            action=row.action_sha256,
+            approval_id=row.approval_id,
             approver=principal.id,
             owner=principal.owner,
             decision=verdict,
-            presented_sha256=row["presented_sha256"],
+            presented_sha256=row.presented_sha256,
             max_uses=1,
-            not_before=parse_rfc3339(row["not_before"]),
-            not_after=parse_rfc3339(row["not_after"]),
-            policy_digest=found.execution["policy_revision"],
+            not_before=parse_rfc3339(row.not_before),
+            not_after=parse_rfc3339(row.not_after),
+            policy_digest=found.execution.policy_revision,
             signed_by=SignedBy.DAEMON,
         )
         return sign_approval(statement, self.keys)
 
-    async def _shown(self, row: Row, *, brief: bool = False) -> ApprovalView:
-        data = await self.store.payload(rows.payload(row["execution"], row["presentation_payload"]))
+    async def _shown(self, row: ApprovalRow, *, brief: bool = False) -> ApprovalView:
+        data = await self.store.payload(rows.payload(row.execution, row.presentation_payload))
         shown, arguments, intent = await offload(len(data), _presented, data, brief) if data else ({}, b"", b"")
         return ApprovalView(
-            approval_id=row["approval_id"],
-            execution_id=row["execution"],
-            action_sha256=row["action_sha256"],
+            approval_id=row.approval_id,
+            execution_id=row.execution,
+            action_sha256=row.action_sha256,
             summary=shown.get("summary", "(deleted)"),
             arguments_json=arguments,
-            requester=row["requester"],
-            not_before=_time(row["not_before"]),
-            not_after=_time(row["not_after"]),
-            agent=row["agent"],
+            requester=row.requester,
+            not_before=_time(row.not_before),
+            not_after=_time(row.not_after),
+            agent=row.agent,
             operation=shown.get("operation", ""),
             environment=shown.get("environment", ""),
             risk_tier=shown.get("risk_tier", ""),
@@ -205,12 +206,12 @@ class Approvals:
             tool=shown.get("tool", ""),
             intent_json=intent,
             warnings=tuple(shown.get("warnings", ())),
-            presented_sha256=row["presented_sha256"],
+            presented_sha256=row.presented_sha256,
             state=state_at(row, self.clock.now()),
-            tenant=row["tenant"],
-            count=row["count"],
-            roles=tuple(row["roles"]),
-            floor_roles=tuple(row.get("floor_roles", ())),
+            tenant=row.tenant,
+            count=row.count,
+            roles=row.roles,
+            floor_roles=row.floor_roles,
             raised=shown.get("approvals", {}).get("raised", ""),
             target_type=shown.get("target", {}).get("type", ""),
             target_id=shown.get("target", {}).get("id", ""),

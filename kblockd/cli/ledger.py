@@ -15,7 +15,7 @@ from kblockd.cli.connection import DaemonAddress, connected
 from kblockd.cli.exits import ERROR, OK, UNFINISHED, WITHOUT_EFFECT, code_of, guarded, say
 from kblockd.cli.output import cell, emit, is_json, json_option, plain, show
 from kblockd.client import Answer
-from kblockd.domain import records
+from kblockd.domain.ledger import envelope
 from kblockd.evidence import verify_offline
 
 RESULT_FILE = "result.dsse.json"
@@ -46,7 +46,7 @@ def read(connection: DaemonAddress, execution_id: str, from_index: int, limit: i
         return
     table = Table("index", "at", "type", "stage", "execution", box=None, pad_edge=False)
     for index, leaf in page.leaves:
-        record = records.read(leaf)
+        record = envelope(leaf)
         stage = "" if record.stage is None else str(record.stage)
         table.add_row(str(index), cell(record.at), cell(str(record.type)), stage, cell(record.execution))
     show(table)

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 
 from kblockd import decision_point
 from kblockd.cli.exits import ERROR, OK, UNFINISHED, guarded
 from kblockd.cli.options import Seconds, config_option
 from kblockd.cli.output import emit, is_json, json_option, plain
 from kblockd.config import Configuration, load
-from kblockd.domain import rows
+from kblockd.domain.ledger import rows
 from kblockd.policy.faults import PolicyRefused
 from kblockd.policy.standing import Attempt, Standing, read
 from kblockd.store.database import open_view
@@ -125,7 +126,7 @@ def _active(configuration: Configuration, standing: Standing | None) -> dict[str
         return {}
     with open_view(store) as view:
         row = view.get(rows.policy())
-    return dict(row[1]) if row else {}
+    return msgspec.to_builtins(row[1]) if row else {}
 
 
 def _bundle(configuration: Configuration) -> tuple[str, str]:
@@ -155,7 +156,7 @@ def _say(active: dict[str, Any], standing: Standing | None, pid: int | None, rev
     if standing and pid:
         _say_in_force(standing)
     elif active:
-        signer = f", signed by {active['signer']}" if active.get("signer") else ""
+        signer = f", signed by {active['signer']}" if active["signer"] else ""
         click.echo(plain(f"in force: {active['revision']} since {active['at']}{signer} ({active['engine']})"))
     else:
         click.echo("in force: none was ever activated here")

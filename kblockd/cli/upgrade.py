@@ -12,8 +12,7 @@ from kblockd.cli.options import config_option
 from kblockd.cli.output import emit, is_json, json_option, show_progress
 from kblockd.config import load
 from kblockd.credentials import keys_passphrase
-from kblockd.domain import rows
-from kblockd.domain.fold import fold
+from kblockd.domain.ledger import fold, rows
 from kblockd.evidence.ceremony import add_effect_secret
 from kblockd.evidence.effect_secret import EFFECT_FILE, ROLE
 from kblockd.evidence.errors import KeysRefused
@@ -59,7 +58,7 @@ def _effect_secret(data_dir: Path) -> bool:
             known = view.get(rows.active_key(ROLE))
         if known is not None:
             raise KeysRefused(
-                f"{data_dir}/keys/{EFFECT_FILE}: missing, and the ledger knows it ({known[1]['kid']}): another one "
+                f"{data_dir}/keys/{EFFECT_FILE}: missing, and the ledger knows it ({known[1].kid}): another one "
                 "would turn repeated calls into new actions. Restore it from the backup of keys/"
             )
     return add_effect_secret(data_dir / "keys", passphrase=keys_passphrase(os.environ))

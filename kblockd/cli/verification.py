@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kblockd.domain.fold import fold
+from kblockd.domain.ledger import fold
 from kblockd.ledger.verify import Progress, Report, verify
 from kblockd.store.database import open_view
 from kblockd.store.head import read_head

@@ -68,7 +68,7 @@ def acted(state: str, marker: int, result_class: str) -> bool:
 
 
 class Event(enum.StrEnum):
-    """What moves an execution; each is caused by exactly one kind of record (``kblockd.domain.fold``)."""
+    """What moves an execution; each is caused by exactly one kind of record (``kblockd.domain.ledger``)."""
 
     ALLOWED = "allowed"
     APPROVAL_REQUESTED = "approval_requested"

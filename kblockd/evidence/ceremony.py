@@ -12,11 +12,12 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import UNSET
 
 from kblockd.domain.canonical import sha256_hex
+from kblockd.domain.ledger.values import SigningKey
 from kblockd.evidence import dsse, keys
 from kblockd.evidence.effect_secret import EFFECT_FILE
 from kblockd.evidence.errors import KeyNotValid, KeysRefused
@@ -148,16 +149,16 @@ def retire(
     return change
 
 
-def record_body(key: PublicKey, keyset_envelope: bytes) -> dict[str, Any]:
-    """The body of ``key.added``, ``key.retired`` and ``key.revoked``; the envelope itself is the record's aux."""
-    body = {
-        "kid": key.kid,
-        "role": str(key.role),
-        "publicKey": key.raw.hex(),
-        "fromIndex": key.from_index,
-        "keysetSha256": sha256_hex(keyset_envelope),
-    }
-    return body if key.to_index is None else {**body, "toIndex": key.to_index}
+def signing_key(key: PublicKey, keyset_envelope: bytes) -> SigningKey:
+    """What ``key.added``, ``key.retired`` and ``key.revoked`` say; the envelope itself is the record's aux."""
+    return SigningKey(
+        kid=key.kid,
+        role=str(key.role),
+        public_key=key.raw.hex(),
+        from_index=key.from_index,
+        to_index=UNSET if key.to_index is None else key.to_index,
+        keyset_sha256=sha256_hex(keyset_envelope),
+    )
 
 
 def _check_places(folder: Path, root_file: Path) -> None:

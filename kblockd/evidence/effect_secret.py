@@ -14,8 +14,9 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from kblockd.domain.ledger.values import SigningKey
 from kblockd.evidence import keys
 from kblockd.evidence.errors import KeysRefused
 
@@ -48,9 +49,9 @@ class EffectSecret:
             )
         return cls.of(keys.read_private(file, passphrase, uid=uid))
 
-    def record_body(self) -> dict[str, Any]:
-        """The body of its ``key.added``, without range and key set, because it never verifies anything."""
-        return {"kid": self.key_id, "role": ROLE, "publicKey": self.public_key.hex()}
+    def signing_key(self) -> SigningKey:
+        """What its ``key.added`` says: neither range nor key set, because it never verifies anything."""
+        return SigningKey(kid=self.key_id, role=ROLE, public_key=self.public_key.hex())
 
     def tenant(self, name: str) -> bytes:
         """32 bytes: the tenant's own secret."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from kblockd.domain.contract import ActionContract, EffectiveLimits
 from kblockd.domain.envelope import Envelope
+from kblockd.domain.ledger.values import Target
 from kblockd.domain.principal import Principal
 from kblockd.domain.text import Text
 from kblockd.domain.values import value_type
@@ -56,7 +57,7 @@ class Action:
     envelope: Mapping[str, Any]  # the document that policies see; pins and bounds as they came
     args: Any
     args_sha256: str
-    target: Mapping[str, str]
+    target: Target
     intent: Any
     twin: str
     fingerprint: str

@@ -6,18 +6,20 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kblockd.admission.offload import offload, size_of
-from kblockd.domain import rows
 from kblockd.domain.canonical import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.contract import reveal
+from kblockd.domain.ledger import identifier, read, rows
+from kblockd.domain.ledger.record import Body
+from kblockd.domain.ledger.rows import ExecutionRow
+from kblockd.domain.ledger.sealing import Sealed
 from kblockd.domain.outcome import CallOutcome, CallStatus, StageEvent
-from kblockd.domain.records import identifier, read
 from kblockd.domain.states import ResultClass, State, acted
 from kblockd.execution.journal import NOTHING, Entry, Written
-from kblockd.execution.load import load_contract, value_of
+from kblockd.execution.load import load_reveal, value_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.stages import Stage
-from kblockd.store.protocol import Append, Row
+from kblockd.store.protocol import Append
 
 _STATUS: Final = {
     State.SUCCEEDED: CallStatus.COMPLETED,
@@ -47,6 +49,8 @@ _VOID: Final = {
     "APPROVAL_INSUFFICIENT": "more approvals are asked for now than were given, so the action is void; nothing ran",
     "BINDING_CHANGED": "what was decided on has changed since (its tool, contract or target), so the action is void; "
     "nothing ran",
+    "STORED_UNREADABLE": "what was agreed on is stored in a form that this release does not read, so the action is "
+    "void; nothing ran",
 }
 _ENDED: Final = {
     ResultClass.NOT_STARTED: "the upstream was not called",
@@ -58,41 +62,41 @@ _UNKNOWN: Final = "sent, no valid answer; the upstream may have acted"
 
 
 async def outcome(
-    parts: Parts, row: Row, *, replayed: bool = False, brief: bool = False, own: Written = NOTHING
+    parts: Parts, row: ExecutionRow, *, replayed: bool = False, brief: bool = False, own: Written = NOTHING
 ) -> CallOutcome:
     """The outcome of one execution, from its row and payloads; ``brief`` (in lists) leaves out output and evidence.
 
     ``own`` is what the run that just ended has written: what it holds is not read back.
     """
-    state = State(row["state"])
+    state = row.state
     sealed = state in (State.SUCCEEDED, State.FAILED)
     proof, receipt, missing = await _receipt(parts, row, own) if sealed and not brief else ("", b"", "")
     return CallOutcome(
-        execution_id=row["id"],
+        execution_id=row.id,
         status=_STATUS[state],
         state=str(state),
-        phase=row["phase"],
-        result_class=row["result_class"],
+        phase=str(row.phase),
+        result_class=str(row.result_class),
         code=_code(row, state),
         detail=await _detail(parts, row, state, own),
-        executed=acted(state, row["marker"], row["result_class"]),
-        consumed=bool(row.get("claimed_at")),
-        outcome_unknown=row["result_class"] == ResultClass.UNKNOWN_OUTCOME,
+        executed=acted(state, row.marker, row.result_class),
+        consumed=bool(row.claimed_at),
+        outcome_unknown=row.result_class == ResultClass.UNKNOWN_OUTCOME,
         replayed=replayed,
-        action_sha256=row["action_sha256"],
-        approval_id=row["approval_id"],
+        action_sha256=row.action_sha256,
+        approval_id=row.approval_id,
         output_json=await _revealed(parts, row, own) if state is State.SUCCEEDED and not brief else b"",
-        result_dsse=await _aux(parts, row.get("sealed_index"), own) if sealed and not brief else b"",
+        result_dsse=await _aux(parts, row.sealed_index, own) if sealed and not brief else b"",
         receipt_dsse=receipt,
         receipt_proof=proof,
         no_receipt_reason=missing,
     )
 
 
-async def events(parts: Parts, row: Row, after_index: int | None = None) -> list[StageEvent]:
+async def events(parts: Parts, row: ExecutionRow, after_index: int | None = None) -> list[StageEvent]:
     """The durable records of an execution in order, those after ``after_index`` only."""
     found = []
-    for index in row["records"]:
+    for index in row.records:
         if after_index is not None and index <= after_index:
             continue
         record = await parts.store.leaf(index)
@@ -119,75 +123,74 @@ def _timed(found: list[StageEvent]) -> list[StageEvent]:
 def _event(index: int, leaf: bytes) -> StageEvent:
     """Its own time is not known from the record: the stage that made the commit had not ended then."""
     record = read(leaf)
-    stages = tuple((int(stage), int(us)) for stage, us in record.body.get("stages", ()))
     return StageEvent(
         ledger_index=index,
         stage=record.stage or 0,
         name=Stage(record.stage).word if record.stage is not None else "",
         at=parse_rfc3339(record.at),
         took_microseconds=0,
-        record_type=str(record.type),
+        record_type=record.type,
         code=_event_code(record.body),
-        stages=stages,
+        stages=record.body.timings(),
     )
 
 
-def _event_code(body: Any) -> str:
-    for key in ("wire_code", "code", "verdict", "finding", "recovery", "effect", "class"):
-        if body.get(key):
-            return str(body[key])
+def _event_code(body: Body) -> str:
+    for name in ("wire_code", "code", "verdict", "finding", "recovery", "effect", "result_class"):
+        if word := getattr(body, name, ""):
+            return str(word)
     return ""
 
 
-def _code(row: Row, state: State) -> str:
+def _code(row: ExecutionRow, state: State) -> str:
     if state is State.FAILED:
-        return str(row.get("wire_code") or row["code"])
+        return row.wire_code or row.code
     if state is State.EXPIRED:
         return "TASK_EXPIRED"
     if state is State.SUCCEEDED:
         return ""
     if state in (State.EXECUTING, State.PROPOSED):
         return "EXECUTION_IN_PROGRESS"
-    return str(row["code"])
+    return row.code
 
 
-async def _detail(parts: Parts, row: Row, state: State, own: Written) -> str:
+async def _detail(parts: Parts, row: ExecutionRow, state: State, own: Written) -> str:
     """The precise code stands in front of the daemon's own words (R665).
 
     Neither a policy's messages nor an upstream's text: those reach a caller only as the contract's ``reveal`` says.
     """
-    if state is State.CANCELLED and row["code"] in _VOID:
-        return _VOID[row["code"]]
+    if state is State.CANCELLED and row.code in _VOID:
+        return _VOID[row.code]
     if state in _SENTENCES:
         return _SENTENCES[state]
-    if state is State.REJECTED and row["code"] in _BY_PEOPLE:
-        return _BY_PEOPLE[row["code"]]
+    if state is State.REJECTED and row.code in _BY_PEOPLE:
+        return _BY_PEOPLE[row.code]
     if state is State.REJECTED:
-        why = await value_of(parts, row["id"], row["reasons_sha256"]) or []
-        return f"refused by policy: {', '.join(identifier(r['code']) for r in why)[:2000] or row['code']}"
+        why = await value_of(parts, row.id, row.reasons_sha256) or []
+        return f"refused by policy: {', '.join(identifier(r['code']) for r in why)[:2000] or row.code}"
     if state is State.FAILED:
-        said = await _sealed_detail(parts, row, own) or _ENDED.get(ResultClass(row["result_class"]), "")
-        unknown = f" ({_UNKNOWN})" if row["result_class"] == ResultClass.UNKNOWN_OUTCOME else ""
-        return f"{row.get('wire_code') or row['code']}: {said}{unknown}"
+        said = await _sealed_detail(parts, row, own) or _ENDED.get(row.result_class, "")
+        unknown = f" ({_UNKNOWN})" if row.result_class == ResultClass.UNKNOWN_OUTCOME else ""
+        return f"{row.wire_code or row.code}: {said}{unknown}"
     return await _sealed_detail(parts, row, own)
 
 
-async def _sealed_detail(parts: Parts, row: Row, own: Written) -> str:
-    record = await _record(parts, row.get("sealed_index"), own)
+async def _sealed_detail(parts: Parts, row: ExecutionRow, own: Written) -> str:
+    record = await _record(parts, row.sealed_index, own)
     if record is None:
         return ""
-    said = await value_of(parts, row["id"], str(read(record.leaf).body.get("detail_sha256", "")), own)
-    return str(said or "")
+    body = read(record.leaf).body
+    return str(await value_of(parts, row.id, body.detail_sha256, own) or "") if isinstance(body, Sealed) else ""
 
 
-async def _revealed(parts: Parts, row: Row, own: Written) -> bytes:
+async def _revealed(parts: Parts, row: ExecutionRow, own: Written) -> bytes:
     document: dict[str, Any] = {}
-    for name, digest in (("output", row.get("output_sha256")), ("snapshot", row.get("snapshot_sha256"))):
-        value = await value_of(parts, row["id"], str(digest or ""), own)
+    for name, digest in (("output", row.output_sha256), ("snapshot", row.snapshot_sha256)):
+        value = await value_of(parts, row.id, digest, own)
         if value is not None:
             document[name] = value
-    contract = await load_contract(parts, row)
-    return await offload(size_of(document), lambda: canonical(reveal(contract, document)))
+    pointers = await load_reveal(parts, row)
+    return await offload(size_of(document), lambda: canonical(reveal(pointers, document)))
 
 
 async def _record(parts: Parts, index: int | None, own: Written) -> Append | Entry | None:
@@ -203,12 +206,12 @@ async def _aux(parts: Parts, index: int | None, own: Written) -> bytes:
     return record.aux if record else b""
 
 
-async def _receipt(parts: Parts, row: Row, own: Written) -> tuple[str, bytes, str]:
+async def _receipt(parts: Parts, row: ExecutionRow, own: Written) -> tuple[str, bytes, str]:
     """(proof, DSSE, reason for their absence): C31."""
-    found = await parts.store.get(rows.receipt(row["id"]))
+    found = await parts.store.get(rows.receipt(row.id))
     if found is None:
         return "", b"", "the execution was closed without a receipt"
-    index = found[1]["index"]
+    index = found[1].index
     envelope = await _aux(parts, index, own)
     try:
         proof = await parts.ledger.proof(index)

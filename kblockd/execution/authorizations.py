@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kblockd.domain.clock import rfc3339
+from kblockd.domain.ledger import Record
+from kblockd.domain.ledger.configuration import AuthzDecided
 from kblockd.domain.principal import Principal
-from kblockd.domain.records import Record, RecordType
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
 from kblockd.execution.stages import Stage
@@ -31,15 +32,11 @@ async def record(
         return False
     answer = entrypoints.authz(decision.result)
     decided, kept = Asked(document, decision, tuple(entrypoints.codes(answer.reasons))).on_record(parts, "")
-    body = {
-        **decided,
-        "principal": principal.id,
-        "method": method,
-        "allow": answer.allow,
-        "view_sha256": answer.view_sha256,
-    }
+    body = AuthzDecided(
+        principal=principal.id, method=method, allow=answer.allow, view_sha256=answer.view_sha256, **decided
+    )
     at = rfc3339(parts.clock.now())
-    leaf = Record(RecordType.AUTHZ_DECIDED, at, principal.tenant, "", 0, Stage.AUTHENTICATE.value, body).leaf()
+    leaf = Record(body, at, principal.tenant, stage=Stage.AUTHENTICATE.value).leaf()
     try:
         await parts.store.commit([], [Append(leaf)], kept)
     except StoreFailed:

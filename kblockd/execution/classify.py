@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kblockd.domain.contract import ActionContract
-from kblockd.domain.records import RecordType
+from kblockd.domain.ledger import identifier
+from kblockd.domain.ledger.attempt import AttemptOutcome, OperationAccepted
 from kblockd.domain.states import BEFORE_EFFECT, ResultClass
 from kblockd.domain.values import value_type
 from kblockd.execution import absence
@@ -67,7 +68,7 @@ async def classify(parts: Parts, dispatched: Dispatched) -> Classified:
     entries = [entry]
     if result_class is ResultClass.ACCEPTED:
         # In the ledger before the first poll: a restart polls on and never calls again (MCP-17).
-        entries.append(Entry(RecordType.OPERATION_ACCEPTED, {"operation": (outcome.operation or "")[:512]}))
+        entries.append(Entry(OperationAccepted(operation=(outcome.operation or "")[:512])))
     ticket = await claim.run.journal.commit(parts, Stage.CLASSIFY, entries, payloads=payloads)
     if result_class in _AWAITED:
         await ticket.durable()
@@ -118,30 +119,22 @@ def attempt_record(
     if outcome.detail:
         said_sha256, said = payload(parts, execution_id, "detail", outcome.detail)
         payloads.append(said)
-    body = {
-        "sent": outcome.sent.value,
-        "is_error": outcome.is_error,
-        "class": str(result_class),
-        "code": outcome_code(outcome, contract)[:64],
-        "operation": (outcome.operation or "")[:512],
-        "output_sha256": output_sha256,
-        "detail_sha256": said_sha256,
-        "raw_sha256": outcome.raw_sha256[:64],
-        "request_ids": {str(k)[:64]: str(v)[:256] for k, v in list(outcome.request_ids.items())[:16]},
-        "late": late,
-        "proof": str(absence.proof(outcome, contract)) if result_class in BEFORE_EFFECT else "",
-        "at_work": at_work,
-        **_facts(outcome),
-    }
-    return Entry(RecordType.ATTEMPT_OUTCOME, body), payloads
-
-
-def _facts(outcome: Outcome) -> dict[str, Any]:
-    """0 is no status and no code."""
-    facts = outcome.facts
-    return {
-        "answer_form": facts.form,
-        "answer_status": facts.status or 0,
-        "answer_media_type": facts.media_type,
-        "answer_rpc_code": facts.rpc_code or 0,
-    }
+    body = AttemptOutcome(
+        sent=outcome.sent.value,
+        is_error=outcome.is_error,
+        result_class=result_class,
+        code=outcome_code(outcome, contract)[:64],
+        operation=(outcome.operation or "")[:512],
+        output_sha256=output_sha256,
+        detail_sha256=said_sha256,
+        raw_sha256=outcome.raw_sha256[:64],
+        request_ids={identifier(k)[:64]: str(v)[:256] for k, v in list(outcome.request_ids.items())[:16]},
+        late=late,
+        proof=str(absence.proof(outcome, contract)) if result_class in BEFORE_EFFECT else "",
+        at_work=at_work,
+        answer_form=outcome.facts.form,
+        answer_status=outcome.facts.status or 0,
+        answer_media_type=outcome.facts.media_type,
+        answer_rpc_code=outcome.facts.rpc_code or 0,
+    )
+    return Entry(body), payloads

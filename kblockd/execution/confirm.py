@@ -7,9 +7,10 @@ was found, and what cannot be proved is not sealed as absent.
 
 from __future__ import annotations
 
-from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Aborted
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.states import ResultClass
 from kblockd.execution import history
 from kblockd.execution.action import Run
@@ -20,7 +21,6 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.reconcile import Standing, reconcile
 from kblockd.execution.recover import Adrift, Again, Ending, Hold, recover
 from kblockd.execution.verify import verify
-from kblockd.store.protocol import Row
 
 _PAUSE_SECONDS = 1.0
 NOT_CONFIRMED = "ABSENCE_NOT_CONFIRMED"
@@ -49,12 +49,12 @@ async def confirm(parts: Parts, ending: Ending) -> Ending | Hold | Adrift:
     return found
 
 
-async def _in_doubt(parts: Parts, ending: Ending, row: Row, lease: Lease) -> Classified:
+async def _in_doubt(parts: Parts, ending: Ending, row: ExecutionRow, lease: Lease) -> Classified:
     """Finality counts from now: an effect that became visible later than the contract promises has that time again."""
     run = ending.run
-    ends = parse_rfc3339(row["deadline_at"])
+    ends = parse_rfc3339(row.deadline_at)
     deadline = parts.clock.monotonic() + (ends - parts.clock.now()).total_seconds()
-    claim = Claim(run, lease, row["effect_key"], row["approval_id"], deadline, ends)
+    claim = Claim(run, lease, row.effect_key, row.approval_id, deadline, ends)
     return Classified(
         claim,
         parts.clock.monotonic(),
@@ -62,7 +62,7 @@ async def _in_doubt(parts: Parts, ending: Ending, row: Row, lease: Lease) -> Cla
         ending.code,
         ending.detail,
         None,
-        str(row.get("operation_id", "")),
+        row.operation_id,
         await history.at_work(parts, row, run.journal.written),
     )
 
@@ -71,7 +71,7 @@ async def _lease(parts: Parts, ending: Ending) -> Lease | None:
     """Nothing is sent under it; it keeps the target from those who look at it meanwhile, and waits for them as long as
     for a look-up. None when it was not to be had."""
     action = ending.run.action
-    target = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
+    target = rows.target(action.tenant, action.upstream, action.target.type, action.target.id)
     end = parts.clock.monotonic() + parts.clocks.reconcile_seconds
     while True:
         try:

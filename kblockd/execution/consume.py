@@ -10,10 +10,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from kblockd.domain import keys, rows
+from kblockd.domain import keys
 from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
 from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, ResourceExhausted
-from kblockd.domain.records import RecordType, identifier
+from kblockd.domain.ledger import identifier, rows
+from kblockd.domain.ledger.claim import Claimed
+from kblockd.domain.ledger.rows import ExecutionRow, LinkRow
 from kblockd.domain.values import value_type
 from kblockd.execution.action import Action, Run
 from kblockd.execution.journal import Entry, payload
@@ -23,7 +25,7 @@ from kblockd.execution.preconditions import Checked
 from kblockd.execution.preflight import Preflighted, Raced, check_clock
 from kblockd.execution.replay import unresolved
 from kblockd.execution.stages import Stage, stage
-from kblockd.store.protocol import Absent, AtMost, AtVersion, Condition, Conflict, Payload, Row
+from kblockd.store.protocol import Absent, AtMost, AtVersion, Condition, Conflict, Payload
 from kblockd.telemetry.recorder import Trace
 
 
@@ -96,43 +98,45 @@ def _behind(relied: Sequence[Condition], used: str, claimed: int) -> tuple[Condi
 
 def _first_conditions(action: Action) -> list[Condition]:
     """The rows that hold the guarantees; they are in the order in which a conflict is reported."""
-    target = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
+    target = rows.target(action.tenant, action.upstream, action.target.type, action.target.id)
     running = rows.running(action.tenant, action.operation, action.environment)
     return [
         Absent(rows.twin(action.twin)),
         Absent(target),
-        AtMost(running, "count", action.limits.maximum_concurrent_actions),
+        AtMost(running, action.limits.maximum_concurrent_actions),
     ]
 
 
 async def _policy_condition(parts: Parts, revision: str) -> list[Condition]:
     """The revision that stage 8 evaluated must be the one in force at this very commit."""
     found = await parts.store.get(rows.policy())
-    if found is None or found[1]["revision"] != revision:
+    if found is None or found[1].revision != revision:
         raise Raced
     return [AtVersion(rows.policy(), found[0])]
 
 
-def _claimed(parts: Parts, checked: Checked, before: Row, at: dt.datetime) -> tuple[Entry, Sequence[Payload], str, str]:
+def _claimed(
+    parts: Parts, checked: Checked, before: ExecutionRow, at: dt.datetime
+) -> tuple[Entry, Sequence[Payload], str, str]:
     preflighted, lease = checked.snapshot.leased.preflighted, checked.snapshot.leased.lease
     run, action = preflighted.run, preflighted.run.action
-    effect_key = str(before.get("effect_key") or _effect_key(parts, action))
-    deadline_at = str(before.get("deadline_at") or rfc3339(action.limits.no_attempt_after(at)))
+    effect_key = before.effect_key or _effect_key(parts, action)
+    deadline_at = before.deadline_at or rfc3339(action.limits.no_attempt_after(at))
     snapshot_sha256, snapshot = payload(parts, action.execution_id, "snapshot", checked.snapshot.value)
     decided, asked_about = checked.asked.on_record(parts, action.execution_id, snapshot=snapshot_sha256)
-    body = {
-        "again": run.again,
-        "effect_key": effect_key,
-        "fence": lease.fence,
-        "holder": parts.instance.name,
-        "lease_ttl_seconds": parts.clocks.lease_ttl_seconds,
-        "approval_id": _approval_id(preflighted),
-        "snapshot_sha256": snapshot_sha256,
-        "target_version": identifier(checked.snapshot.version),
-        "deadline_at": deadline_at,
+    body = Claimed(
+        again=run.again,
+        effect_key=effect_key,
+        fence=lease.fence,
+        holder=parts.instance.name,
+        lease_ttl_seconds=parts.clocks.lease_ttl_seconds,
+        approval_id=_approval_id(preflighted),
+        snapshot_sha256=snapshot_sha256,
+        target_version=identifier(checked.snapshot.version),
+        deadline_at=deadline_at,
         **decided,
-    }
-    return Entry(RecordType.CLAIMED, body), [snapshot, *asked_about], effect_key, deadline_at
+    )
+    return Entry(body), [snapshot, *asked_about], effect_key, deadline_at
 
 
 def _effect_key(parts: Parts, action: Action) -> str:
@@ -143,17 +147,17 @@ def _effect_key(parts: Parts, action: Action) -> str:
         environment=action.environment,
         operation=action.operation,
         tool=action.tool,
-        target=action.target,
+        target=action.target.document(),
         args_sha256=action.args_sha256,
         approval=1,  # a call is consumed once in its life, whether a person or policy alone allowed it
     )
 
 
 def _approval_id(preflighted: Preflighted) -> str:
-    return str(preflighted.approval["approval_id"]) if preflighted.approval else ""
+    return preflighted.approval.approval_id if preflighted.approval else ""
 
 
-def _row(parts: Parts, run: Run) -> Row:
+def _row(parts: Parts, run: Run) -> ExecutionRow:
     try:
         return run.journal.row(parts)
     except Conflict:
@@ -174,7 +178,7 @@ async def _refusal(parts: Parts, action: Action, conflict: Conflict) -> KblockEr
         )
     if isinstance(condition, Absent):
         holder = await parts.store.get(condition.key)
-        other = str(holder[1]["execution"]) if holder else ""
+        other = holder[1].execution if holder is not None and isinstance(holder[1], LinkRow) else ""
         if condition.key[0] == "twin":
             return unresolved(other)
         return busy(other)

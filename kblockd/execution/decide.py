@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kblockd.admission.offload import offload, size_of
 from kblockd.approvals.presentation import Version
-from kblockd.domain import keys, rows
+from kblockd.domain import keys
 from kblockd.domain.canonical import canonical, digest, sha256_hex
 from kblockd.domain.clock import moment, rfc3339
 from kblockd.domain.contract import ActionContract
@@ -27,13 +27,17 @@ from kblockd.domain.errors import (
     Reason,
     Unavailable,
 )
-from kblockd.domain.records import RecordType, identifier
+from kblockd.domain.ledger import identifier, rows
+from kblockd.domain.ledger.closing import Rejected
+from kblockd.domain.ledger.proposal import Proposed, RefusalDetails
+from kblockd.domain.ledger.values import Target
 from kblockd.domain.text import own, partly
 from kblockd.domain.values import replaced, value_type
 from kblockd.execution import envelopes, pins, questions, refusals
 from kblockd.execution.action import Action, Admitted, Run
 from kblockd.execution.describe import Described, check_pin, describe
 from kblockd.execution.journal import Entry, Journal, payload
+from kblockd.execution.load import STORED_CALL
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
 from kblockd.execution.replay import Existing, existing
@@ -171,17 +175,15 @@ async def _refused(parts: Parts, admitted: Admitted, refusal: KblockError, asked
     )
 
 
-def decided(ruling: Ruling) -> dict[str, Any]:
+def decided(ruling: Ruling) -> RefusalDetails:
     """A decision as the record of a refusal holds it."""
     effect = ruling.stands
-    found = {
-        "effect": effect.effect,
-        "observe_until": identifier(effect.observe_until),
-        "floor": ruling.on_record(),
-    }
+    found = RefusalDetails(
+        effect=effect.effect, observe_until=identifier(effect.observe_until), floor=ruling.on_record()
+    )
     if effect.effect != "require_approval":  # the rest says nothing then, and nothing has bounded it
         return found
-    return {**found, "count": effect.count, "roles": list(effect.roles), "floor_roles": list(effect.floor_roles)}
+    return {**found, "count": effect.count, "roles": tuple(effect.roles), "floor_roles": tuple(effect.floor_roles)}
 
 
 def ruling_of(parts: Parts, contract: ActionContract, decision: Decision) -> Ruling:
@@ -222,7 +224,7 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
         envelope=envelopes.document(admitted.envelope),
         args=admitted.args.value,
         args_sha256=admitted.args.sha256,
-        target=admitted.target,
+        target=Target(**admitted.target),
         intent=admitted.intent,
         twin=admitted.twin,
         fingerprint=admitted.fingerprint,
@@ -281,13 +283,13 @@ async def _propose(
     ]
     if effect.effect == "require_approval":
         limit = parts.limits.pending_approvals_per_agent
-        conditions.append(AtMost(rows.pending(action.tenant, action.agent), "count", limit))
+        conditions.append(AtMost(rows.pending(action.tenant, action.agent), limit))
         more, shown = await request(parts, action, admitted.caller.owner, ruling, version)
         entries, payloads = [*entries, *more], [*payloads, shown]
     elif effect.effect == "deny":
         code = next(iter(asked.codes), "DENIED")
-        body = {"code": code, "policy_revision": asked.decision.revision, "reasons": list(asked.codes)}
-        entries = [*entries, Entry(RecordType.REJECTED, body)]
+        body = Rejected(code=code, policy_revision=asked.decision.revision, reasons=asked.codes)
+        entries = [*entries, Entry(body)]
     else:
         parts.capacity.check()  # it runs at once, so its place must be free at this very commit
     parts.capacity.check_space()
@@ -346,40 +348,40 @@ def _proposal(
     effect = ruling.stands
     envelope = _needed(action.envelope) if effect.effect == "deny" else action.envelope
     said = partly(envelope, *inputs.CONDITIONS)
-    call = own({"v": "kblockd.stored-call/1", "envelope": said, "args": admitted.args.json, "salt": salt})
+    call = own({"v": STORED_CALL, "envelope": said, "args": admitted.args.json, "salt": salt})
     call_sha256 = sha256_hex(call)
     why_sha256, why = payload(parts, action.execution_id, "reasons", questions.messages(effect.reasons))
     of_policy, asked_about = asked.on_record(parts, action.execution_id)
     caller, contract = admitted.caller, action.contract
-    body = {
+    body = Proposed(
+        action_id=admitted.envelope.action_id,
+        agent=action.agent,
+        requester=action.requester,
+        owner=caller.owner,
+        environment=action.environment,
+        operation=action.operation,
+        risk_tier=contract.action.risk_tier,
+        upstream=action.upstream,
+        origin=action.origin,
+        place_sha256=place_sha256(parts.upstreams[action.upstream]),
+        tool=action.tool,
+        tool_version=action.tool_version,
+        definition_sha256=action.definition_sha256,
+        contract_sha256=contract.sha256,
+        contract_version=contract.version,
+        target=action.target,
+        twin=action.twin,
+        fingerprint=action.fingerprint,
+        caller_key=action.caller_key,
+        action_sha256=action.action_sha256,
+        call_sha256=call_sha256,
+        reasons_sha256=why_sha256,
+        effect=effect.effect,
+        observe_until=effect.observe_until,
+        floor=ruling.on_record(),
+        not_after=action.not_after,
+        trace_id=admitted.trace.trace_id,
         **of_policy,
-        "action_id": admitted.envelope.action_id,
-        "agent": action.agent,
-        "requester": action.requester,
-        "owner": caller.owner,
-        "environment": action.environment,
-        "operation": action.operation,
-        "risk_tier": contract.action.risk_tier,
-        "upstream": action.upstream,
-        "origin": action.origin,
-        "place_sha256": place_sha256(parts.upstreams[action.upstream]),
-        "tool": action.tool,
-        "tool_version": action.tool_version,
-        "definition_sha256": action.definition_sha256,
-        "contract_sha256": contract.sha256,
-        "contract_version": contract.version,
-        "target": dict(action.target),
-        "twin": action.twin,
-        "fingerprint": action.fingerprint,
-        "caller_key": action.caller_key,
-        "action_sha256": action.action_sha256,
-        "call_sha256": call_sha256,
-        "reasons_sha256": why_sha256,
-        "effect": effect.effect,
-        "observe_until": effect.observe_until,
-        "floor": ruling.on_record(),
-        "not_after": action.not_after,
-        "trace_id": admitted.trace.trace_id,
-    }
+    )
     stored = Payload(rows.payload(action.execution_id, call_sha256), call)
-    return [Entry(RecordType.PROPOSED, body)], [stored, why, *asked_about]
+    return [Entry(body)], [stored, why, *asked_about]

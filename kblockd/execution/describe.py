@@ -8,7 +8,7 @@ from typing import Final
 
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.errors import FailedPrecondition, Left, Reason, Unavailable
-from kblockd.domain.records import identifier
+from kblockd.domain.ledger import identifier
 from kblockd.domain.values import value_type
 from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kblockd.domain import rows
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.record import Body, Record
+from kblockd.domain.ledger.rows import ExecutionRow
+from kblockd.domain.ledger.sealing import Receipt
+from kblockd.domain.ledger.values import Timings
 from kblockd.domain.text import embedded, own
 from kblockd.domain.values import value_type
-from kblockd.store.protocol import Absent, Append, AtVersion, Condition, Conflict, Payload, Row, Ticket
+from kblockd.store.protocol import Absent, Append, AtVersion, Condition, Conflict, Payload, Ticket
 from kblockd.telemetry.recorder import Trace
 
 if TYPE_CHECKING:
@@ -28,10 +31,9 @@ if TYPE_CHECKING:
 
 @value_type(frozen=True, slots=True)
 class Entry:
-    """A record to be: its type and body. A receipt brings its own leaf; ``Journal.drawn`` fixes that of others."""
+    """A record to be. A receipt brings its own leaf; ``Journal.drawn`` fixes that of others."""
 
-    type: RecordType
-    body: Mapping[str, Any]
+    body: Body
     aux: bytes = b""
     leaf: bytes = b""
     attempt: int | None = None  # of a late answer; None is the attempt that is being made
@@ -94,11 +96,11 @@ class Journal:
         ticket = await parts.store.commit([held, *conditions], appends, payloads, label=stage.label)
         parts.admission.recorded(len(appends), sum(len(payload.data) for payload in payloads))
         self.written.add(ticket.first_index, drawn, payloads)
-        self.version = ticket.first_index + max(i for i, e in enumerate(entries) if e.type is not RecordType.RECEIPT)
+        self.version = ticket.first_index + max(i for i, e in enumerate(entries) if not isinstance(e.body, Receipt))
         parts.changes.notify(self.execution_id)
         return ticket
 
-    def row(self, parts: Parts) -> Row:
+    def row(self, parts: Parts) -> ExecutionRow:
         """The execution's row as this journal wrote it last; raises ``Conflict`` when somebody else has since."""
         own = rows.execution(self.execution_id)
         found = parts.store.ordered(own)
@@ -114,23 +116,23 @@ class Journal:
         found = []
         for position, entry in enumerate(entries):
             if not entry.leaf:
-                body = {**entry.body, "stages": self._timings()} if position == 0 else entry.body
+                body = entry.body.timed(self._timings()) if position == 0 else entry.body
                 attempt = self.attempt if entry.attempt is None else entry.attempt
-                record = Record(entry.type, at, self.tenant, self.execution_id, attempt, stage.value, body)
-                entry = Entry(entry.type, entry.body, entry.aux, record.leaf(), entry.attempt, entry.sign)
+                record = Record(body, at, self.tenant, self.execution_id, attempt, stage.value)
+                entry = Entry(entry.body, entry.aux, record.leaf(), entry.attempt, entry.sign)
             found.append(entry)
         return found
 
-    def _timings(self) -> list[list[int]]:
+    def _timings(self) -> Timings:
         """(stage, microseconds) of what ended since the last commit; a stage still open is counted by the next."""
-        timings: list[list[int]] = []
+        timings: list[tuple[int, int]] = []
         for row in self.trace.rows[self._timed :]:
             if not row.end_ns:
                 break
             if not row.parent:
-                timings.append([row.stage, (row.end_ns - row.start_ns) // 1000])
+                timings.append((row.stage, (row.end_ns - row.start_ns) // 1000))
             self._timed += 1
-        return timings[-32:]
+        return tuple(timings[-32:])
 
 
 def payload(parts: Parts, execution_id: str, kind: str, value: Any) -> tuple[str, Payload]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from kblockd.domain import rows
+from kblockd.domain.ledger import rows
 from kblockd.domain.values import value_type
 from kblockd.execution.leases import Lease, busy
 from kblockd.execution.parts import Parts
@@ -34,12 +34,12 @@ async def lease(parts: Parts, preflighted: Preflighted) -> Leased:
     since: from here on the lease itself bounds how old is what was looked at.
     """
     action = preflighted.run.action
-    key = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
+    key = rows.target(action.tenant, action.upstream, action.target.type, action.target.id)
     granted = parts.leases.acquire(action.execution_id, key)
     if parts.clock.now() - preflighted.described_at >= dt.timedelta(seconds=parts.leases.ttl):
         raise Raced
     row = await parts.store.get(key)
-    if row is not None and row[1]["execution"] != action.execution_id:
+    if row is not None and row[1].execution != action.execution_id:
         parts.leases.release(granted)
-        raise busy(str(row[1]["execution"]))
+        raise busy(row[1].execution)
     return Leased(preflighted, granted)

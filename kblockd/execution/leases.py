@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from kblockd.domain.clock import Clock
 from kblockd.domain.errors import Aborted, Left, Reason
-from kblockd.domain.rows import Key
+from kblockd.domain.ledger.rows import Key
+from kblockd.domain.ledger.values import Fence
 
 _log = logging.getLogger(__name__)
 
@@ -35,9 +36,9 @@ class Lease:
     lost: bool = False
 
     @property
-    def fence(self) -> dict[str, int]:
-        """The fencing token as records carry it; ordered by (incarnation, counter)."""
-        return {"incarnation": self.incarnation, "counter": self.counter}
+    def fence(self) -> Fence:
+        """The fencing token as records carry it."""
+        return Fence(self.incarnation, self.counter)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from kblockd.domain.errors import FailedPrecondition, Reason
-from kblockd.domain.records import RecordType
+from kblockd.domain.ledger.claim import Sent
 from kblockd.domain.values import value_type
 from kblockd.execution.consume import Claim, deadline_refusal
 from kblockd.execution.journal import Entry
@@ -58,12 +58,10 @@ async def mark_sent(parts: Parts, claim: Claim) -> Marked:
     run = claim.run
     at = parts.clock.now()  # before the check: no marker is dated behind the deadline
     _check(parts, claim)
-    body = {"fence": claim.lease.fence, "boot": parts.instance.boot_id, "effect_key": claim.effect_key}
+    body = Sent(fence=claim.lease.fence, boot=parts.instance.boot_id, effect_key=claim.effect_key)
     marked, run.journal.marked = run.journal.marked, True
     try:
-        ticket = await run.journal.commit(
-            parts, Stage.MARK_SENT, [Entry(RecordType.SENT, body)], conditions=claim.relied, at=at
-        )
+        ticket = await run.journal.commit(parts, Stage.MARK_SENT, [Entry(body)], conditions=claim.relied, at=at)
     except Conflict as conflict:
         run.journal.marked = marked  # a commit that met a conflict has written nothing
         if conflict.condition in claim.relied:

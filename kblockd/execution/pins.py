@@ -13,9 +13,9 @@ from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import FailedPrecondition, Left, Reason
+from kblockd.domain.ledger.rows import ApprovalRow
 from kblockd.domain.principal import Principal
 from kblockd.execution.action import Action
-from kblockd.store.protocol import Row
 
 _VERSION: Final = re.compile(r"sha256:[0-9a-f]{64}|[vW/]{0,2}\"?[0-9A-Fa-f.:+TZ-]{1,64}\"?")
 
@@ -46,13 +46,13 @@ def check_policy(envelope: Envelope, revision: str) -> None:
     _pin("envelope.policy_revision", envelope.policy_revision, revision)
 
 
-def check_approval(envelope: Envelope, approval: Row | None) -> None:
+def check_approval(envelope: Envelope, approval: ApprovalRow | None) -> None:
     """An approval pin holds only for the approval of this very execution (APR-01)."""
     if not envelope.approval_id and envelope.approval_expires_at is None:
         return
-    _pin("envelope.approval_id", envelope.approval_id, approval["approval_id"] if approval else "")
+    _pin("envelope.approval_id", envelope.approval_id, approval.approval_id if approval else "")
     if envelope.approval_expires_at is not None:
-        expires = approval["not_after"] if approval else ""
+        expires = approval.not_after if approval else ""
         _pin("envelope.approval_expires_at", rfc3339(envelope.approval_expires_at), expires)
 
 

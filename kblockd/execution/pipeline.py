@@ -175,7 +175,7 @@ async def _claim_again(parts: Parts, attempt: Run) -> Claim:
 
 def _over(parts: Parts, attempt: Run) -> bool:
     """As ``Claim.over``, by the row; raises ``Conflict``."""
-    ends = parse_rfc3339(attempt.journal.row(parts)["deadline_at"])
+    ends = parse_rfc3339(attempt.journal.row(parts).deadline_at)
     return parts.clock.monotonic() >= attempt.deadline or parts.clock.now() >= ends
 
 
@@ -221,7 +221,7 @@ async def close(parts: Parts, ended: Ending | Hold | Adrift) -> Closed | Adrift:
 async def _honest(parts: Parts, ended: Hold) -> Hold:
     """A hold says "before the effect" no more than a seal would: where an attempt is in doubt its class is unknown."""
     row = ended.run.journal.row(parts)
-    if (ended.result_class or row["result_class"]) not in BEFORE_EFFECT:
+    if (ended.result_class or row.result_class) not in BEFORE_EFFECT:
         return ended
     if _contradicted(parts, ended):
         return late(ended.run)

@@ -24,4 +24,4 @@ def agreed_upstream(parts: Parts, run: Run) -> Upstream | None:
     upstream = parts.upstreams.get(run.action.upstream)
     if upstream is None or str(upstream.origin) != run.action.origin:
         return None
-    return upstream if run.journal.row(parts)["place_sha256"] == place_sha256(upstream) else None
+    return upstream if run.journal.row(parts).place_sha256 == place_sha256(upstream) else None

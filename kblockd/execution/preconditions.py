@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kblockd.domain.errors import FailedPrecondition, KblockError, Left, Reason, Unavailable
-from kblockd.domain.records import identifier
+from kblockd.domain.ledger import identifier
+from kblockd.domain.ledger.proposal import RefusalDetails
+from kblockd.domain.ledger.rows import ApprovalRow
 from kblockd.domain.values import value_type
 from kblockd.execution import pins, questions, refusals
 from kblockd.execution.action import Action, Run
@@ -23,7 +25,6 @@ from kblockd.execution.void import ApprovalInsufficient, TargetMoved
 from kblockd.policy import entrypoints
 from kblockd.policy.entrypoints import Effect, Preconditions
 from kblockd.policy.floor import Approver, covered, met
-from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 
 
@@ -69,7 +70,7 @@ async def preconditions(parts: Parts, snapshot: Snapshot) -> Checked:
 
 
 async def _record(
-    parts: Parts, run: Run, refusal: KblockError, asked: Asked, stage: Stage, more: Mapping[str, Any] | None = None
+    parts: Parts, run: Run, refusal: KblockError, asked: Asked, stage: Stage, more: RefusalDetails | None = None
 ) -> None:
     await refusals.of_decision(
         parts,
@@ -83,7 +84,7 @@ async def _record(
     )
 
 
-def _check_floor(parts: Parts, action: Action, approval: Row | None) -> None:
+def _check_floor(parts: Parts, action: Action, approval: ApprovalRow | None) -> None:
     """The approval floor in force now, before policy is asked: whatever policy says does not change it."""
     floor = parts.floors.get(action.contract.action.risk_tier)
     if floor is None or floor.count == 0:
@@ -97,7 +98,7 @@ def _check_floor(parts: Parts, action: Action, approval: Row | None) -> None:
         )
 
 
-async def _check_demand(parts: Parts, run: Run, document: Mapping[str, Any], approval: Row | None) -> None:
+async def _check_demand(parts: Parts, run: Run, document: Mapping[str, Any], approval: ApprovalRow | None) -> None:
     """The decision no longer stands: asked anew, because an approval that is too small now can never be enough again.
 
     Raises ``ApprovalInsufficient``, on record with the decision. Anything else that policy says (a denial, no answer)
@@ -121,26 +122,26 @@ async def _check_demand(parts: Parts, run: Run, document: Mapping[str, Any], app
     raise refusal
 
 
-def _enough(parts: Parts, demand: Effect, approval: Row | None) -> bool:
+def _enough(parts: Parts, demand: Effect, approval: ApprovalRow | None) -> bool:
     """Not where more is demanded than was asked for and given. An approver who has lost a role, or is gone, voids
     nothing: that can be undone, and is for stage 5 and for the conditions of stage 9."""
     if approval is None:
         return False
-    asked = (approval["roles"], approval.get("floor_roles", ()))
-    return covered(demand, approval["count"], asked) or met(demand, _approvers(parts, approval))
+    asked = (approval.roles, approval.floor_roles)
+    return covered(demand, approval.count, asked) or met(demand, _approvers(parts, approval))
 
 
-def _approvers(parts: Parts, approval: Row | None) -> list[Approver]:
+def _approvers(parts: Parts, approval: ApprovalRow | None) -> list[Approver]:
     """Who approved, with the roles that they have now."""
-    decisions = approval["decisions"] if approval else ()
+    decisions = approval.decisions if approval else ()
     return [
-        (decision["owner"], parts.principals[decision["approver"]].roles)
+        (decision.owner, parts.principals[decision.approver].roles)
         for decision in decisions
-        if decision["verdict"] == "approve" and decision["approver"] in parts.principals
+        if decision.verdict == "approve" and decision.approver in parts.principals
     ]
 
 
-def _given(parts: Parts, approval: Row | None) -> str:
+def _given(parts: Parts, approval: ApprovalRow | None) -> str:
     owners = len({owner for owner, _ in _approvers(parts, approval)})
     return "nobody was asked" if approval is None else f"{owners} approved"
 
@@ -165,7 +166,7 @@ def _unmet(answer: Preconditions, asked: Asked, execution_id: str) -> FailedPrec
     )
 
 
-def _check_version(action: Action, approval: Row | None, snapshot: Snapshot) -> None:
+def _check_version(action: Action, approval: ApprovalRow | None, snapshot: Snapshot) -> None:
     """Against the version that the approvers were shown, then against the caller's pin.
 
     The approvers' comes first: an action that it voids must not stay approved because of a pin. An approval on record
@@ -182,7 +183,7 @@ def _check_version(action: Action, approval: Row | None, snapshot: Snapshot) -> 
             next_step="the upstream must answer with a version",
             execution_id=action.execution_id,
         )
-    if compared and approval is not None and approval.get("target_version", "") != identifier(snapshot.version):
-        shown = pins.version_words(approval.get("target_version", ""))
+    if compared and approval is not None and approval.target_version != identifier(snapshot.version):
+        shown = pins.version_words(approval.target_version)
         raise TargetMoved(shown, pins.version_words(identifier(snapshot.version)), action.execution_id)
     pins.check_version(action.envelope["target"]["version"], snapshot.version, action.execution_id)

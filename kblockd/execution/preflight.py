@@ -12,10 +12,11 @@ import logging
 from typing import Final
 
 from kblockd.approvals.checks import has_roles
-from kblockd.domain import rows
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import FailedPrecondition, Left, PermissionDenied, Reason, Unavailable
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import ApprovalRow, Decided
 from kblockd.domain.principal import Principal
 from kblockd.domain.states import State
 from kblockd.domain.values import value_type
@@ -29,7 +30,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.signing_keys import check_sealable
 from kblockd.execution.stages import Stage, stage
 from kblockd.execution.void import Voided
-from kblockd.store.protocol import AtVersion, Condition, Row
+from kblockd.store.protocol import AtVersion, Condition
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.faults import UpstreamFault
 
@@ -62,7 +63,7 @@ class Preflighted:
 
     run: Run
     caller: Principal
-    approval: Row | None
+    approval: ApprovalRow | None
     conditions: tuple[Condition, ...]
     described_at: dt.datetime
 
@@ -157,7 +158,7 @@ async def _check_binding(parts: Parts, action: Action) -> list[Condition]:
     if upstream is None or str(upstream.origin) != action.origin:
         raise BindingChanged("the upstream", action.execution_id)
     decided = parts.store.ordered(rows.execution(action.execution_id))  # this run's own: nothing is waited for
-    if decided is None or decided[1]["place_sha256"] != place_sha256(upstream):
+    if decided is None or decided[1].place_sha256 != place_sha256(upstream):
         raise BindingChanged("the upstream's adapter or address", action.execution_id)
     conditions: list[Condition] = []
     for key in (rows.contract(action.operation, action.environment), rows.upstream(action.upstream)):
@@ -181,7 +182,7 @@ async def _check_definition(parts: Parts, action: Action, trace: Trace) -> dt.da
 async def _check_principal(parts: Parts, principal_id: str, execution_id: str) -> list[Condition]:
     found = await parts.store.get(rows.principal(principal_id))
     configured = parts.principals.get(principal_id)
-    if found is None or configured is None or found[1]["disabled"] or found[1]["owner"] != configured.owner:
+    if found is None or configured is None or found[1].disabled or found[1].owner != configured.owner:
         raise PermissionDenied(
             Reason.PERMISSION_DENIED,
             f"principal {principal_id!r} is no longer active.",
@@ -192,11 +193,11 @@ async def _check_principal(parts: Parts, principal_id: str, execution_id: str) -
     return [AtVersion(rows.principal(principal_id), found[0])]
 
 
-async def _check_approval(parts: Parts, run: Run) -> tuple[Row | None, list[Condition]]:
+async def _check_approval(parts: Parts, run: Run) -> tuple[ApprovalRow | None, list[Condition]]:
     """The approval as it was signed: bound to this action, by enough owners, none of them the requester's."""
     action = run.action
     found = parts.store.ordered(rows.execution(action.execution_id))
-    approval_id = str(found[1]["approval_id"]) if found else ""
+    approval_id = found[1].approval_id if found else ""
     if not approval_id:
         if action.effect == "require_approval":
             raise _not_valid("there is none", action)
@@ -205,31 +206,31 @@ async def _check_approval(parts: Parts, run: Run) -> tuple[Row | None, list[Cond
     if approval is None:
         raise _not_valid("it is gone", action)
     version, row = approval
-    if row["state"] != ("used" if run.again else State.APPROVED):
-        raise _not_valid(f"it is {row['state']}", action)
+    if row.state != ("used" if run.again else State.APPROVED):
+        raise _not_valid(f"it is {row.state}", action)
     conditions: list[Condition] = [AtVersion(rows.approval(approval_id), version)]
     owners: set[str] = set()
-    for decision in row["decisions"]:
-        conditions += await _check_principal(parts, decision["approver"], action.execution_id)
+    for decision in row.decisions:
+        conditions += await _check_principal(parts, decision.approver, action.execution_id)
         owners.add(await _verified_owner(parts, action, row, decision))
-    if len(owners) < row["count"]:
-        raise _not_valid(f"{len(owners)} of {row['count']} approvers stand behind it", action)
+    if len(owners) < row.count:
+        raise _not_valid(f"{len(owners)} of {row.count} approvers stand behind it", action)
     return row, conditions
 
 
-async def _verified_owner(parts: Parts, action: Action, row: Row, decision: Row) -> str:
-    record = await parts.store.leaf(decision["index"])
-    if record is None or sha256_hex(record.aux) != decision["dsse_sha256"]:
+async def _verified_owner(parts: Parts, action: Action, row: ApprovalRow, decision: Decided) -> str:
+    record = await parts.store.leaf(decision.index)
+    if record is None or sha256_hex(record.aux) != decision.dsse_sha256:
         raise _not_valid("its signed form is gone", action)
     try:
-        statement = open_statement(record.aux, Approval, parts.keys.keyset, index=decision["index"])
+        statement = open_statement(record.aux, Approval, parts.keys.keyset, index=decision.index)
     except EvidenceError as error:
         raise _not_valid(f"its signature does not hold ({error})", action) from None
-    approver = parts.principals[decision["approver"]]
+    approver = parts.principals[decision.approver]
     agreed = (statement.action, statement.approval_id, statement.decision, statement.approver, statement.owner)
-    if agreed != (action.action_sha256, row["approval_id"], "approve", approver.id, approver.owner):
+    if agreed != (action.action_sha256, row.approval_id, "approve", approver.id, approver.owner):
         raise _not_valid("it does not bind this action", action)
-    if approver.owner in (row["owner"], parts.principals[action.requester].owner):
+    if approver.owner in (row.owner, parts.principals[action.requester].owner):
         raise _not_valid("the approver has the requester's owner", action)
     if not has_roles(approver, row):
         raise _not_valid(f"{approver.id} has lost the role for it", action)

@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kblockd.domain import rows
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import ApprovalRow
+from kblockd.domain.ledger.values import DecisionFields
 from kblockd.domain.principal import Principal
 from kblockd.domain.values import value_type
 from kblockd.execution.action import Action
 from kblockd.execution.parts import Parts
 from kblockd.policy import inputs
 from kblockd.policy.engine import Decision, PolicyFailure
-from kblockd.store.protocol import Payload, Row
+from kblockd.store.protocol import Payload
 
-NOT_ASKED: Final[Mapping[str, Any]] = {
+NOT_ASKED: Final[DecisionFields] = {
     "policy_engine": "",
     "policy_revision": "",
     "decision_id": "",
     "input_sha256": "",
     "input_payload": "",
     "policy_us": 0,
-    "reasons": [],
+    "reasons": (),
 }
 """The fields of a decision in a record of a stage that came to its end without one."""
 
@@ -38,21 +40,21 @@ class Asked:
 
     def on_record(
         self, parts: Parts, execution_id: str, *, snapshot: str = "", read: str = "", output: str = ""
-    ) -> tuple[dict[str, Any], list[Payload]]:
+    ) -> tuple[DecisionFields, list[Payload]]:
         """The decision as a record holds it, and its input for the same commit, where inputs are kept.
 
         The digests name the payloads of this execution that hold parts of the input (``inputs.kept``). Without an
         execution nothing else holds them.
         """
         decision = self.decision
-        fields = {
+        fields: DecisionFields = {
             "policy_engine": decision.engine,
             "policy_revision": decision.revision,
             "decision_id": decision.decision_id,
             "input_sha256": decision.input_sha256,
             "input_payload": "",
             "policy_us": decision.microseconds,
-            "reasons": list(self.codes),
+            "reasons": self.codes,
         }
         if not parts.keep_inputs:
             return fields, []
@@ -62,9 +64,9 @@ class Asked:
         return {**fields, "input_payload": digest}, [Payload(rows.policy_input(execution_id, digest), data)]
 
 
-def unanswered(failure: PolicyFailure) -> dict[str, Any]:
+def unanswered(failure: PolicyFailure) -> DecisionFields:
     """The same fields for a question that got no decision."""
-    return {**NOT_ASKED, "policy_revision": failure.revision, "reasons": [str(failure.reason)]}
+    return {**NOT_ASKED, "policy_revision": failure.revision, "reasons": (str(failure.reason),)}
 
 
 def document(
@@ -86,7 +88,7 @@ def document(
         environment=action.environment,
         tool=action.tool,
         tool_version=action.tool_version,
-        target=action.target,
+        target=action.target.document(),
         intent=action.intent,
         action_sha256=action.action_sha256,
         envelope=action.envelope,
@@ -109,28 +111,28 @@ def document(
     )
 
 
-def approval_document(row: Row, principals: Mapping[str, Principal], *, again: bool) -> dict[str, Any]:
+def approval_document(row: ApprovalRow, principals: Mapping[str, Principal], *, again: bool) -> dict[str, Any]:
     """An approval as policies see it; approvers with the roles that they have now.
 
     On the way back in (9r) it is used, by this very execution: what policy is asked is whether it would still do.
     """
     approvers = [
         {
-            "id": decision["approver"],
-            "owner": decision["owner"],
-            "roles": list(principals[decision["approver"]].roles) if decision["approver"] in principals else [],
+            "id": decision.approver,
+            "owner": decision.owner,
+            "roles": list(principals[decision.approver].roles) if decision.approver in principals else [],
         }
-        for decision in row["decisions"]
-        if decision["verdict"] == "approve"
+        for decision in row.decisions
+        if decision.verdict == "approve"
     ]
     return {
-        "id": row["approval_id"],
-        "state": "approved" if again and row["state"] == "used" else row["state"],
-        "count": row["count"],
-        "roles": list(row["roles"]),
+        "id": row.approval_id,
+        "state": "approved" if again and row.state == "used" else row.state,
+        "count": row.count,
+        "roles": list(row.roles),
         "approvers": approvers,
-        "not_before": row["not_before"],
-        "not_after": row["not_after"],
+        "not_before": row.not_before,
+        "not_after": row.not_after,
     }
 
 

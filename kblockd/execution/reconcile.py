@@ -14,7 +14,7 @@ from typing import Any
 
 from kblockd.domain import pointer
 from kblockd.domain.contract import Lookup, present, resolve
-from kblockd.domain.records import RecordType
+from kblockd.domain.ledger.attempt import Reconciled
 from kblockd.domain.states import ResultClass
 from kblockd.domain.values import value_type
 from kblockd.execution import absence
@@ -195,14 +195,15 @@ async def _answered(parts: Parts, classified: Classified, outcome: Outcome) -> S
 async def _record(parts: Parts, classified: Classified, found: _Found) -> None:
     run = classified.claim.run
     finding = found.standing.value if found.standing in (Standing.PRESENT, Standing.ABSENT) else "unprovable"
-    if run.journal.row(parts).get("finding", {}).get("finding") == finding == "unprovable":
+    known = run.journal.row(parts).finding
+    if known is not None and known.finding == finding == "unprovable":
         return  # a look that found nothing new is no record
     digest, kept = "", []
     if found.read is not None:
         digest, stored = payload(parts, run.action.execution_id, "lookup", found.read)
         kept.append(stored)
-    body = {"finding": finding, "by": found.by, "read_sha256": digest, "code": found.code[:64]}
-    ticket = await run.journal.commit(parts, Stage.RECONCILE, [Entry(RecordType.RECONCILED, body)], payloads=kept)
+    body = Reconciled(finding=finding, by=found.by, read_sha256=digest, code=found.code[:64])
+    ticket = await run.journal.commit(parts, Stage.RECONCILE, [Entry(body)], payloads=kept)
     await ticket.durable()
 
 

@@ -7,10 +7,12 @@ choice within what the contract permits and what is proved; an engine that fails
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+
+from msgspec import UNSET
 
 from kblockd.domain.contract import FaultKind, permitted_recoveries
-from kblockd.domain.records import RecordType
+from kblockd.domain.ledger.attempt import RecoveryPlanned
+from kblockd.domain.ledger.values import DecisionFields
 from kblockd.domain.states import ResultClass, State
 from kblockd.domain.values import value_type
 from kblockd.execution import questions
@@ -30,14 +32,29 @@ from kblockd.telemetry.recorder import Trace
 
 
 @value_type(frozen=True, slots=True)
+class Conclusion:
+    """As what an execution is sealed."""
+
+    state: State
+    result_class: ResultClass
+    code: str  # precise: what the caller sees
+    detail: str
+
+
+@value_type(frozen=True, slots=True)
 class Ending:
     """The execution is to be sealed."""
 
     run: Run
     state: State
     result_class: ResultClass
-    code: str  # precise: what the caller sees
+    code: str
     detail: str
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """As what."""
+        return Conclusion(self.state, self.result_class, self.code, self.detail)
 
     @property
     def trace(self) -> Trace:
@@ -140,20 +157,19 @@ async def _plan(parts: Parts, judged: Judged, fault: FaultKind, result_class: Re
     """Asks, bounds and records; returns the recovery that is followed."""
     settled = judged.settled
     run = settled.claim.run
-    word, body, inputs = await _ask(parts, judged, result_class)
+    word, decided, inputs = await _ask(parts, judged, result_class)
     provable = settled.standing in (Standing.NOT_SENT, Standing.ABSENT)
     permitted = permitted_recoveries(run.action.contract, fault) - (set() if provable else {"retry"})
-    if word not in permitted:
-        body = {**body, "refused": word}
-        word = "manual"
-    entry = Entry(RecordType.RECOVERY_PLANNED, {**body, "recovery": word, "class": str(result_class)})
+    refused = UNSET if word in permitted else word
+    word = word if word in permitted else "manual"
+    entry = Entry(RecoveryPlanned(recovery=word, result_class=result_class, refused=refused, **decided))
     ticket = await run.journal.commit(parts, Stage.RECOVER, [entry], payloads=inputs)
     await ticket.durable()
     planned(settled.trace, word)
     return word
 
 
-async def _ask(parts: Parts, judged: Judged, result_class: ResultClass) -> tuple[str, dict[str, Any], list[Payload]]:
+async def _ask(parts: Parts, judged: Judged, result_class: ResultClass) -> tuple[str, DecisionFields, list[Payload]]:
     """The word, and what the record holds of the decision, with its input."""
     settled = judged.settled
     action = settled.claim.run.action
@@ -171,5 +187,5 @@ async def _ask(parts: Parts, judged: Judged, result_class: ResultClass) -> tuple
         return "manual", unanswered(failure), []
     answer = entrypoints.recovery(decision.result)
     asked = Asked(document, decision, tuple(entrypoints.codes(answer.reasons)))
-    output = str(settled.claim.run.journal.row(parts).get("output_sha256", ""))
+    output = settled.claim.run.journal.row(parts).output_sha256
     return answer.recovery, *asked.on_record(parts, action.execution_id, output=output)

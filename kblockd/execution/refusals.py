@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from kblockd.admission import on_behalf_of
 from kblockd.admission import principal as whoever
 from kblockd.admission.offload import offload, size_of
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import KblockError, Reason
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import Record
+from kblockd.domain.ledger.proposal import CallRefused, RefusalDetails
 from kblockd.execution.counting import Kind, Window
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
@@ -36,7 +36,7 @@ async def record(
     stage: Stage | None = None,
     principal: str = "",
     method: str = "",
-    more: Mapping[str, Any] | None = None,
+    more: RefusalDetails | None = None,
     payloads: Sequence[Payload] = (),
 ) -> None:
     """Ordered when it returns, or counted. One that cannot be written is not worth failing for: its caller is told
@@ -44,9 +44,9 @@ async def record(
     who = principal or whoever()
     if not _is_first(parts, Kind(tenant, who, str(reason), method, execution_id)):
         return
-    body = {"reason": str(reason), "principal": principal, "method": method, **(more or {})}
+    body = CallRefused(reason=str(reason), principal=principal, method=method, **(more or RefusalDetails()))
     at, number = rfc3339(parts.clock.now()), None if stage is None else stage.value
-    leaf = Record(RecordType.CALL_REFUSED, at, tenant, execution_id, attempt, number, body).leaf()
+    leaf = Record(body, at, tenant, execution_id, attempt, number).leaf()
     try:
         await parts.store.commit([], [Append(leaf)], payloads)
     except StoreFailed:
@@ -96,15 +96,15 @@ async def write_counts(parts: Parts, now: float = math.inf) -> None:
 
 
 def _count(kind: Kind, window: Window, at: str) -> Record:
-    body = {
-        "reason": kind.reason,
-        "principal": kind.principal,
-        "method": kind.method,
-        "count": window.count,
-        "since": window.since,
-        "until": window.until,
-    }
-    return Record(RecordType.CALL_REFUSED, at, kind.tenant, kind.execution_id, 0, None, body)
+    body = CallRefused(
+        reason=kind.reason,
+        principal=kind.principal,
+        method=kind.method,
+        count=window.count,
+        since=window.since,
+        until=window.until,
+    )
+    return Record(body, at, kind.tenant, kind.execution_id)
 
 
 async def of_decision(
@@ -118,13 +118,14 @@ async def of_decision(
     attempt: int = 0,
     principal: str = "",
     method: str = "",
-    more: Mapping[str, Any] | None = None,
+    more: RefusalDetails | None = None,
 ) -> None:
     """With the decision that was made before or that led to it: every decision is in the ledger, its input too.
 
     Whoever catches ``refusal`` sees that it is on record.
     """
     decided, kept = await offload(0 if execution_id else size_of(asked.document), asked.on_record, parts, execution_id)
+    details: RefusalDetails = {**decided, **(more or RefusalDetails())}
     await record(
         parts,
         refusal.reason,
@@ -134,7 +135,7 @@ async def of_decision(
         stage=stage,
         principal=principal,
         method=method,
-        more={**decided, **(more or {})},
+        more=details,
         payloads=kept,
     )
     refusal.on_record = True

@@ -7,13 +7,13 @@ call with the same intent is refused while the first is unresolved (C10).
 
 from __future__ import annotations
 
-from kblockd.domain import rows
 from kblockd.domain.errors import AlreadyExists, FailedPrecondition, Reason
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import R, RowKey
 from kblockd.domain.values import value_type
 from kblockd.execution.action import Admitted
 from kblockd.execution.parts import Parts
 from kblockd.execution.stages import Stage, stage
-from kblockd.store.protocol import Row
 
 
 @value_type(frozen=True, slots=True)
@@ -34,7 +34,7 @@ async def replay(parts: Parts, admitted: Admitted) -> Existing | None:
         return found
     twin = await parts.store.get(rows.twin(admitted.twin))
     if twin is not None:
-        raise unresolved(str(twin[1]["execution"]))
+        raise unresolved(twin[1].execution)
     return None
 
 
@@ -44,17 +44,17 @@ async def existing(parts: Parts, admitted: Admitted) -> Existing | None:
         row = await _row(parts, rows.caller_key(admitted.caller_key))
         if row is None:
             return None
-        if row["fingerprint"] != admitted.fingerprint:
+        if row.fingerprint != admitted.fingerprint:
             raise AlreadyExists(
                 Reason.IDEMPOTENCY_CONFLICT,
                 "envelope.caller_key was used for another call (other tool, target or arguments). "
                 "Nothing was executed or consumed for this one.",
                 next_step="use a key of its own for each business intent",
-                execution_id=str(row["execution"]),
+                execution_id=row.execution,
             )
-        return Existing(str(row["execution"]))
-    row = await _row(parts, rows.open_call(admitted.fingerprint))
-    return Existing(str(row["execution"])) if row else None
+        return Existing(row.execution)
+    link = await _row(parts, rows.open_call(admitted.fingerprint))
+    return Existing(link.execution) if link else None
 
 
 def unresolved(execution_id: str) -> FailedPrecondition:
@@ -68,6 +68,6 @@ def unresolved(execution_id: str) -> FailedPrecondition:
     )
 
 
-async def _row(parts: Parts, key: rows.Key) -> Row | None:
+async def _row(parts: Parts, key: RowKey[R]) -> R | None:
     found = await parts.store.get(key)
     return found[1] if found else None

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from kblockd.admission.offload import offload, size_of
 from kblockd.approvals.presentation import Demand, Subject, Version, present, presented_sha256
-from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.contract import resolve
 from kblockd.domain.errors import FailedPrecondition, Left, Reason, ResourceExhausted
-from kblockd.domain.records import RecordType, identifier
+from kblockd.domain.ledger import identifier, rows
+from kblockd.domain.ledger.approvals import ApprovalRequested
 from kblockd.execution import pins
 from kblockd.execution.action import Action
 from kblockd.execution.journal import Entry, payload
@@ -36,7 +36,7 @@ async def target_version(parts: Parts, action: Action, trace: Trace) -> Version:
     otherwise: nobody is asked about an action that stage 8 would refuse.
     """
     pending = await parts.store.get(rows.pending(action.tenant, action.agent))
-    if pending is not None and pending[1]["count"] >= parts.limits.pending_approvals_per_agent:
+    if pending is not None and pending[1].count >= parts.limits.pending_approvals_per_agent:
         raise pending_limit(parts)
     wanted = action.contract.reads.snapshot
     if wanted is None or not wanted.version:
@@ -79,23 +79,23 @@ async def request(
     work = (_presented, parts, subject, approval_id, not_before, action.not_after)
     shown_sha256, shown, read_sha256 = await offload(size_of(action.args), *work)
     effect = ruling.stands
-    body = {
-        "approval_id": approval_id,
-        "action_sha256": action.action_sha256,
-        "presented_sha256": read_sha256,
-        "presentation_payload": shown_sha256,
-        "count": effect.count,
-        "roles": list(effect.roles),
-        "floor_roles": list(effect.floor_roles),
-        "raised": ruling.is_raised,
-        "target_version": version.read,
-        "requester": action.requester,
-        "owner": owner,
-        "agent": action.agent,
-        "not_before": not_before,
-        "not_after": action.not_after,
-    }
-    return [Entry(RecordType.APPROVAL_REQUESTED, body)], shown
+    body = ApprovalRequested(
+        approval_id=approval_id,
+        action_sha256=action.action_sha256,
+        presented_sha256=read_sha256,
+        presentation_payload=shown_sha256,
+        count=effect.count,
+        roles=tuple(effect.roles),
+        floor_roles=tuple(effect.floor_roles),
+        raised=ruling.is_raised,
+        target_version=version.read,
+        requester=action.requester,
+        owner=owner,
+        agent=action.agent,
+        not_before=not_before,
+        not_after=action.not_after,
+    )
+    return [Entry(body)], shown
 
 
 def _presented(
@@ -119,7 +119,7 @@ def _subject(action: Action, ruling: Ruling, version: Version) -> Subject:
         contract=action.contract,
         args=action.args,
         intent=action.intent,
-        target=action.target,
+        target=action.target.document(),
         version=version,
         demand=Demand(effect.count, effect.roles, effect.floor_roles, ruling.words()),
     )

@@ -5,39 +5,38 @@ The operator's owner is not the requester's. Present or absent frees the twin ro
 
 from __future__ import annotations
 
-from kblockd.domain import rows
 from kblockd.domain.errors import Aborted, FailedPrecondition, InvalidArgument, PermissionDenied, Reason
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import ExecutionRow
+from kblockd.domain.ledger.sealing import Disposition, Resolved
 from kblockd.domain.outcome import Finding
 from kblockd.domain.principal import Principal
-from kblockd.domain.records import RecordType
 from kblockd.domain.states import ResultClass, State
 from kblockd.evidence import receipts, statements
-from kblockd.execution.action import Run
 from kblockd.execution.journal import Entry, Journal, payload
-from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
-from kblockd.execution.recover import Ending
+from kblockd.execution.recover import Conclusion
 from kblockd.execution.seal import seal_with
 from kblockd.execution.stages import Stage
-from kblockd.store.protocol import Conflict, Payload, Row
+from kblockd.store.protocol import Conflict, Payload
 from kblockd.telemetry.recorder import Trace
 
 MAX_REASON = 2000
 
 
-async def resolve(parts: Parts, operator: Principal, row: Row, finding: Finding, reason: str) -> None:
+async def resolve(parts: Parts, operator: Principal, row: ExecutionRow, finding: Finding, reason: str) -> None:
     """Durable when it returns.
 
     Raises ``InvalidArgument``, ``PermissionDenied``, ``FailedPrecondition`` or ``Aborted``.
     """
     _check(parts, operator, row, reason)
-    found = await parts.store.get(rows.execution(row["id"]))
-    if found is None or found[1]["records"] != row["records"]:
+    found = await parts.store.get(rows.execution(row.id))
+    if found is None or found[1].records != row.records:
         raise _raced(row)
-    journal = Journal(row["id"], row["tenant"], Trace(), found[0], row["attempt"])
-    said_sha256, said = payload(parts, row["id"], "reason", reason)
+    journal = Journal(row.id, row.tenant, Trace(), found[0], row.attempt)
+    said_sha256, said = payload(parts, row.id, "reason", reason)
     try:
-        if row["state"] == State.HELD:
+        if row.state == State.HELD:
             await _seal(parts, journal, operator, row, finding, (said_sha256, said))
         else:
             await _dispose(parts, journal, operator, row, finding, (said_sha256, said))
@@ -45,45 +44,44 @@ async def resolve(parts: Parts, operator: Principal, row: Row, finding: Finding,
         raise _raced(row) from None
 
 
-def _check(parts: Parts, operator: Principal, row: Row, reason: str) -> None:
+def _check(parts: Parts, operator: Principal, row: ExecutionRow, reason: str) -> None:
     if not reason.strip():
         raise InvalidArgument.field("reason", "must say why")
     if len(reason) > MAX_REASON:
         raise InvalidArgument.field("reason", f"is longer than {MAX_REASON} characters")
     if "operator" not in operator.roles or parts.principals.get(operator.id) != operator:
         raise PermissionDenied(Reason.PERMISSION_DENIED, f"{operator.id} does not have the role operator")
-    requester = parts.principals.get(row["requester"])
-    if operator.owner in (row["owner"], requester.owner if requester else ""):
+    requester = parts.principals.get(row.requester)
+    if operator.owner in (row.owner, requester.owner if requester else ""):
         raise PermissionDenied(
             Reason.PERMISSION_DENIED,
             f"{operator.id} has the requester's owner: nobody resolves their own action",
             next_step="ask another operator",
         )
-    sealed_unknown = row["state"] == State.FAILED and row["result_class"] == ResultClass.UNKNOWN_OUTCOME
-    if row["state"] != State.HELD and not sealed_unknown:
+    sealed_unknown = row.state == State.FAILED and row.result_class == ResultClass.UNKNOWN_OUTCOME
+    if row.state != State.HELD and not sealed_unknown:
         raise FailedPrecondition(
             Reason.WRONG_STATE,
-            f"the execution is {row['state']}; only one that is held, or sealed as unknown, can be resolved",
+            f"the execution is {row.state}; only one that is held, or sealed as unknown, can be resolved",
             next_step="look at the execution",
-            execution_id=row["id"],
+            execution_id=row.id,
         )
 
 
-def _raced(row: Row) -> Aborted:
+def _raced(row: ExecutionRow) -> Aborted:
     return Aborted(
         Reason.CONFLICT,
         "the execution changed at the same moment. Nothing was recorded.",
         retryable=True,
         next_step="look at the execution again",
-        execution_id=row["id"],
+        execution_id=row.id,
     )
 
 
-def ending_of(row: Row, finding: Finding) -> tuple[State, ResultClass, str]:
+def ending_of(row: ExecutionRow, finding: Finding) -> tuple[State, ResultClass, str]:
     """What a held execution becomes by an operator's finding (kblockd/execution/README.md#held)."""
     if finding is Finding.PRESENT:
-        prohibited = row.get("verification", {}).get("verdict") == "prohibited"
-        if prohibited:
+        if row.verification is not None and row.verification.verdict == "prohibited":
             return State.FAILED, ResultClass.FAILED_AFTER_SIDE_EFFECT, "PROHIBITED_OUTCOME"
         return State.SUCCEEDED, ResultClass.COMPLETED_VERIFIED, ""
     if finding is Finding.ABSENT:
@@ -92,50 +90,43 @@ def ending_of(row: Row, finding: Finding) -> tuple[State, ResultClass, str]:
 
 
 async def _seal(
-    parts: Parts, journal: Journal, operator: Principal, row: Row, finding: Finding, said: tuple[str, Payload]
+    parts: Parts, journal: Journal, operator: Principal, row: ExecutionRow, finding: Finding, said: tuple[str, Payload]
 ) -> None:
     digest, kept = said
-    run = Run(await load_action(parts, row), journal, row["attempt"], again=True)
     state, result_class, code = ending_of(row, finding)
-    body = {
-        "finding": str(finding),
-        "operator": operator.id,
-        "owner": operator.owner,
-        "reason_sha256": digest,
-    }
-    resolved = Entry(RecordType.RESOLVED, body)
-    ending = Ending(run, state, result_class, code, f"resolved by an operator: {finding}")
-    await seal_with(parts, ending, before=[resolved], source="operator", payloads=[kept])
+    resolved = Entry(Resolved(finding=str(finding), operator=operator.id, owner=operator.owner, reason_sha256=digest))
+    ending = Conclusion(state, result_class, code, f"resolved by an operator: {finding}")
+    await seal_with(parts, journal, ending, before=[resolved], source="operator", payloads=[kept])
 
 
 async def _dispose(
-    parts: Parts, journal: Journal, operator: Principal, row: Row, finding: Finding, said: tuple[str, Payload]
+    parts: Parts, journal: Journal, operator: Principal, row: ExecutionRow, finding: Finding, said: tuple[str, Payload]
 ) -> None:
     digest, kept = said
     _, result_class, _ = ending_of(row, finding)
     signed = receipts.sign_disposition(
         statements.Disposition(
-            result=row["result_sha256"],
-            execution_id=row["id"],
+            result=row.result_sha256,
+            execution_id=row.id,
             finding=statements.LaterFinding.CLOSED_BY_OPERATOR,
             result_class=result_class,
             source="operator",
             evidence_sha256=digest,
             operator=operator.id,
-            previous=row.get("disposition", {}).get("sha256"),
+            previous=row.disposition.sha256 if row.disposition else None,
             issued_at=parts.clock.now(),
         ),
         parts.keys,
     )
-    body = {
-        "kind": str(statements.LaterFinding.CLOSED_BY_OPERATOR),
-        "finding": str(finding),
-        "class": str(result_class),
-        "operator": operator.id,
-        "owner": operator.owner,
-        "reason_sha256": digest,
-        "disposition_sha256": signed.sha256,
-    }
-    entry = Entry(RecordType.DISPOSITION, body, signed.envelope)
+    body = Disposition(
+        kind=str(statements.LaterFinding.CLOSED_BY_OPERATOR),
+        finding=str(finding),
+        result_class=result_class,
+        operator=operator.id,
+        owner=operator.owner,
+        reason_sha256=digest,
+        disposition_sha256=signed.sha256,
+    )
+    entry = Entry(body, signed.envelope)
     ticket = await journal.commit(parts, Stage.SEAL, [entry], payloads=[kept])
     await ticket.durable()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.ledger import StoredUnreadable, rows
+from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.states import Phase, ResultClass, State
 from kblockd.execution import history, pipeline
 from kblockd.execution.action import Run
@@ -21,38 +22,43 @@ from kblockd.execution.load import load_action, value_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.reconcile import Settled, Standing, found_by
 from kblockd.execution.recover import Adrift, Again, Ending, recover
-from kblockd.execution.seal import INTERRUPTED, Closed
+from kblockd.execution.seal import INTERRUPTED, Closed, hold_unreadable
 from kblockd.execution.stages import Stage
 from kblockd.execution.verify import SKIPPED, Judged, verify
-from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Outcome, Sent
 
 PROHIBITED: Final = "prohibited"
 
 
-async def journal_of(parts: Parts, execution_id: str, trace: Trace) -> tuple[Journal, Row] | None:
+async def journal_of(parts: Parts, execution_id: str, trace: Trace) -> tuple[Journal, ExecutionRow] | None:
     """A journal that goes on where the ledger stands, or None when there is no such execution."""
     found = await parts.store.get(rows.execution(execution_id))
     if found is None:
         return None
     version, row = found
-    journal = Journal(execution_id, row["tenant"], trace, version, row["attempt"])
-    journal.marked = bool(row["marker"])
-    if row.get("claimed_at"):
+    journal = Journal(execution_id, row.tenant, trace, version, row.attempt)
+    journal.marked = bool(row.marker)
+    if row.claimed_at:
         journal.claimed.set()
     return journal, row
 
 
-async def resume(parts: Parts, journal: Journal, row: Row) -> Closed | Adrift:
-    """Goes on from the phase that the ledger shows; raises ``Conflict`` when somebody else has."""
-    claim = await _claim(parts, journal, row)
-    phase = Phase(row["phase"])
+async def resume(parts: Parts, journal: Journal, row: ExecutionRow) -> Closed | Adrift:
+    """Goes on from the phase that the ledger shows; raises ``Conflict`` when somebody else has.
+
+    What was agreed on and cannot be read is held: nobody can say what to look up, or whether to go on.
+    """
+    try:
+        claim = await _claim(parts, journal, row)
+    except StoredUnreadable:
+        return await hold_unreadable(parts, journal)
+    phase = row.phase
     if phase is Phase.CLAIMED and claim.new_boot:
         return await pipeline.close(parts, _rebooted(claim))
     if phase is Phase.CLAIMED:
         return await pipeline.run(parts, claim.run)
-    if phase is Phase.RECOVERING and not claim.new_boot and row["attempt"] in await history.unbegun(parts, row):
+    if phase is Phase.RECOVERING and not claim.new_boot and row.attempt in await history.unbegun(parts, row):
         # What kept the adapter from being called may have passed since: waited for as in the run before (UPS-16).
         return await pipeline.run(parts, replace(claim.run, attempt=claim.run.attempt + 1))
     if phase is Phase.SENT:
@@ -72,21 +78,21 @@ def _rebooted(claim: Claim) -> Ending:
     return Ending(claim.run, State.FAILED, ResultClass.FAILED_BEFORE_SIDE_EFFECT, INTERRUPTED, detail)
 
 
-async def _claim(parts: Parts, journal: Journal, row: Row) -> Claim:
+async def _claim(parts: Parts, journal: Journal, row: ExecutionRow) -> Claim:
     action = await load_action(parts, row)
     parts.late.taken_up(action.execution_id, acted=await history.acted(parts, row))
-    ends = parse_rfc3339(row["deadline_at"])
+    ends = parse_rfc3339(row.deadline_at)
     deadline = parts.clock.monotonic() + (ends - parts.clock.now()).total_seconds()
     unbegun = len(await history.unbegun(parts, row))
-    run = Run(action, journal, row["attempt"], again=True, deadline=deadline, unbegun=unbegun)
-    key = rows.target(action.tenant, action.upstream, action.target["type"], action.target["id"])
+    run = Run(action, journal, row.attempt, again=True, deadline=deadline, unbegun=unbegun)
+    key = rows.target(action.tenant, action.upstream, action.target.type, action.target.id)
     lease = parts.leases.acquire(action.execution_id, key)
-    boot = row.get("boot", parts.instance.boot_id)
+    boot = row.boot or parts.instance.boot_id
     return Claim(
         run,
         lease,
-        row["effect_key"],
-        row["approval_id"],
+        row.effect_key,
+        row.approval_id,
         deadline,
         ends,
         interrupted=True,
@@ -105,48 +111,47 @@ async def _lost(parts: Parts, claim: Claim) -> Classified:
     return Classified(claim, parts.clock.monotonic(), ResultClass.UNKNOWN_OUTCOME, code, detail, None, "")
 
 
-async def _classified(parts: Parts, claim: Claim, row: Row) -> Classified:
-    result_class = ResultClass.ACCEPTED if row["phase"] == Phase.ACCEPTED else ResultClass.UNKNOWN_OUTCOME
-    output = await value_of(parts, row["id"], str(row.get("output_sha256", "")))
-    operation = str(row.get("operation_id", ""))
+async def _classified(parts: Parts, claim: Claim, row: ExecutionRow) -> Classified:
+    result_class = ResultClass.ACCEPTED if row.phase == Phase.ACCEPTED else ResultClass.UNKNOWN_OUTCOME
+    output = await value_of(parts, row.id, row.output_sha256)
     # Finality counts anew: how long the daemon was away is not known to be time that the upstream had.
     working = await history.at_work(parts, row)
-    return Classified(claim, parts.clock.monotonic(), result_class, row["code"], "", output, operation, working)
+    return Classified(claim, parts.clock.monotonic(), result_class, row.code, "", output, row.operation_id, working)
 
 
-async def _settled(parts: Parts, claim: Claim, row: Row) -> Settled:
-    if not _found(row):
+async def _settled(parts: Parts, claim: Claim, row: ExecutionRow) -> Settled:
+    if row.finding is None or row.finding.finding != "present":
         return await _standing(parts, claim, row, Standing.ANSWERED)
-    return await _standing(parts, claim, row, Standing.PRESENT, found_by(row["code"], row["finding"]["by"]))
+    return await _standing(parts, claim, row, Standing.PRESENT, found_by(row.code, row.finding.by))
 
 
-def _found(row: Row) -> bool:
+def _found(row: ExecutionRow) -> bool:
     """Proved to be present: a death during the verification, however long that took, does not put it in question."""
-    return bool(row.get("finding", {}).get("finding") == "present")
+    return row.finding is not None and row.finding.finding == "present"
 
 
-async def _judged(parts: Parts, claim: Claim, row: Row) -> Judged:
+async def _judged(parts: Parts, claim: Claim, row: ExecutionRow) -> Judged:
     """Judged anew; but what was found to be prohibited stays so, whatever can be read or asked now (VER-06)."""
-    if row.get("verification", {}).get("verdict") == PROHIBITED:
-        return Judged(await _settled(parts, claim, row), PROHIBITED, row["code"])
-    if row["phase"] in (Phase.RECONCILING, Phase.VERIFYING):
+    if row.verification is not None and row.verification.verdict == PROHIBITED:
+        return Judged(await _settled(parts, claim, row), PROHIBITED, row.code)
+    if row.phase in (Phase.RECONCILING, Phase.VERIFYING):
         return await verify(parts, await _settled(parts, claim, row))
     return Judged(await _standing(parts, claim, row, _recovering(row)), SKIPPED, "")
 
 
-def _recovering(row: Row) -> Standing:
+def _recovering(row: ExecutionRow) -> Standing:
     """The same question once more, from what the records say."""
-    finding = row.get("finding", {}).get("finding")
+    finding = row.finding and row.finding.finding
     if finding == "absent":
         return Standing.ABSENT
-    if finding is None and row["result_class"] == ResultClass.FAILED_BEFORE_SIDE_EFFECT:
+    if finding is None and row.result_class == ResultClass.FAILED_BEFORE_SIDE_EFFECT:
         return Standing.NOT_SENT
     return Standing.UNPROVABLE
 
 
-async def _standing(parts: Parts, claim: Claim, row: Row, standing: Standing, detail: str = "") -> Settled:
-    result_class = ResultClass(row["result_class"] or ResultClass.UNKNOWN_OUTCOME)
+async def _standing(parts: Parts, claim: Claim, row: ExecutionRow, standing: Standing, detail: str = "") -> Settled:
+    result_class = row.result_class or ResultClass.UNKNOWN_OUTCOME
     if standing is Standing.ABSENT:
         result_class = ResultClass.FAILED_BEFORE_SIDE_EFFECT
-    output = await value_of(parts, row["id"], str(row.get("output_sha256", "")))
-    return Settled(claim, standing, result_class, row["code"], detail, output, str(row.get("operation_id", "")))
+    output = await value_of(parts, row.id, row.output_sha256)
+    return Settled(claim, standing, result_class, row.code, detail, output, row.operation_id)

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
-from kblockd.domain import rows
 from kblockd.domain.clock import Clock, parse_rfc3339, rfc3339
-from kblockd.domain.records import Record, RecordType, read
+from kblockd.domain.ledger import Record, read, rows
+from kblockd.domain.ledger.configuration import StorePruned
 from kblockd.store.protocol import Append, Key, Store, StoreFailed
 
 WHAT: Final = "policy_inputs"
@@ -50,7 +50,7 @@ class InputRetention:
         """Erases what is due; the number of inputs that were there. Durable when it returns; raises ``StoreFailed``."""
         before = self.clock.now() - dt.timedelta(days=self.days)
         found = await self.store.get(rows.pruned(WHAT))
-        recorded = found[1]["before_index"] if found else 0
+        recorded = found[1].before_index if found else 0
         self._from = max(self._from, recorded)
         erased = 0
         async for keys in self._due(before):
@@ -70,7 +70,7 @@ class InputRetention:
             if parse_rfc3339(record.at) >= before:
                 break
             index += 1
-            if digest := record.body.get("input_payload"):
+            if digest := getattr(record.body, "input_payload", ""):
                 keys.append(rows.policy_input(record.execution, digest))
             if index % _BATCH == 0:
                 yield keys
@@ -80,7 +80,7 @@ class InputRetention:
         self._from = index
 
     async def _record(self, before: dt.datetime, erased: int) -> None:
-        body = {"what": WHAT, "before_index": self._from, "older_than": rfc3339(before), "count": erased}
-        leaf = Record(RecordType.STORE_PRUNED, rfc3339(self.clock.now()), body=body).leaf()
+        body = StorePruned(what=WHAT, before_index=self._from, older_than=rfc3339(before), count=erased)
+        leaf = Record(body, rfc3339(self.clock.now())).leaf()
         ticket = await self.store.commit([], [Append(leaf)])
         await ticket.durable()

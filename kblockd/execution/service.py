@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import InvalidArgument, KblockError, NotFound, Reason
 from kblockd.domain.keys import caller_key as caller_key_digest
+from kblockd.domain.ledger import StoredUnreadable, rows
+from kblockd.domain.ledger.closing import Cancelled
+from kblockd.domain.ledger.proposal import RefusalDetails
+from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.outcome import CallOutcome, Finding, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.domain.states import TERMINAL, State
@@ -19,16 +23,17 @@ from kblockd.execution.action import Call, Run
 from kblockd.execution.changes import changed
 from kblockd.execution.decide import check_deadline
 from kblockd.execution.expire import WAITING, expire_if_due
-from kblockd.execution.journal import NOTHING, Journal, Written
+from kblockd.execution.journal import NOTHING, Entry, Journal, Written
 from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
 from kblockd.execution.replay import Existing
 from kblockd.execution.resolve import resolve
+from kblockd.execution.stages import Stage
 from kblockd.execution.supervisor import Handle, Supervisor, store_failed
 from kblockd.ledger.listing import newest
 from kblockd.policy.engine import Decision
 from kblockd.policy.inputs import METHOD
-from kblockd.store.protocol import Payload, Row, StoreFailed
+from kblockd.store.protocol import Conflict, Payload, StoreFailed
 from kblockd.telemetry.recorder import Trace
 
 MAX_PAGE = 200
@@ -103,7 +108,7 @@ class Executions:
                     f"there is no execution under the caller key {caller_key[:80]!r} of {principal.id}",
                     next_step="correct the key, or ask by execution_id: a key is known to its principal alone",
                 )
-            execution_id = str(bound[1]["execution"])
+            execution_id = bound[1].execution
         row = await self._visible(view, execution_id)
         return await answers.outcome(self._parts, row), await self._events(row)
 
@@ -118,7 +123,7 @@ class Executions:
         found: list[CallOutcome] = []
         async for execution_id in newest(self._parts.store, "execution", view, looked, STATES, page_token):
             row = await self._shown(view, execution_id)
-            if row is not None and (not states or row["state"] in states):
+            if row is not None and (not states or row.state in states):
                 found.append(await answers.outcome(self._parts, row, brief=True))
                 if len(found) == size:
                     return found, execution_id
@@ -134,7 +139,7 @@ class Executions:
                 for event in await answers.events(self._parts, row, after):
                     after = event.ledger_index
                     yield event
-                if State(row["state"]) in TERMINAL:
+                if row.state in TERMINAL:
                     return
                 await changed(change, _WATCH_SECONDS)
 
@@ -152,7 +157,7 @@ class Executions:
         said = canonical({"salt": parts.ids.salt(), "kind": "refusal", "value": error.message[:2000]})
         digest = sha256_hex(said)
         scope = error.execution_id or "refused"
-        more = {"refers_to": error.execution_id, "message_sha256": digest}
+        more = RefusalDetails(refers_to=error.execution_id, message_sha256=digest)
         await refusals.record(
             parts,
             error.reason,
@@ -179,18 +184,22 @@ class Executions:
         if self._supervisor.running(execution_id) is not None:
             return None
         version, row = await expire_if_due(parts, execution_id)
-        if row["state"] == State.EXECUTING:
+        if row.state == State.EXECUTING:
             await self._supervisor.take_up(execution_id)
-        if row["state"] != State.APPROVED:
+        if row.state != State.APPROVED:
             return None
-        approval = await parts.store.get(rows.approval(row["approval_id"])) if row["approval_id"] else None
+        approval = await parts.store.get(rows.approval(row.approval_id)) if row.approval_id else None
         pins.check_approval(envelope, approval[1] if approval else None)
         pins.check_policy(envelope, parts.engine.status().revision)
         check_deadline(parts, envelope.deadline, execution_id)
-        action = pins.repeated(envelope, await load_action(parts, row))
+        journal = Journal(execution_id, row.tenant, trace, version)
+        try:
+            action = pins.repeated(envelope, await load_action(parts, row))
+        except StoredUnreadable:
+            await _cancelled(parts, journal)
+            return None
         if self._supervisor.running(execution_id) is not None:  # meanwhile an identical call has begun it
             return None
-        journal = Journal(execution_id, row["tenant"], trace, version)
         return Run(action, journal, attempt=1, again=False)
 
     async def _answer(self, execution_id: str, *, replayed: bool, own: Written = NOTHING) -> CallOutcome:
@@ -199,12 +208,12 @@ class Executions:
             raise NotFound(Reason.NOT_FOUND, f"there is no execution {execution_id[:80]!r} that you may see")
         return await answers.outcome(self._parts, found[1], replayed=replayed, own=own)
 
-    async def _shown(self, view: View, execution_id: str) -> Row | None:
+    async def _shown(self, view: View, execution_id: str) -> ExecutionRow | None:
         """What has lapsed is not listed as if it could still run (APR-10)."""
         found = await self._parts.store.get(rows.execution(execution_id))
-        if found is None or not view.shows(found[1]["tenant"], found[1]["agent"]):
+        if found is None or not view.shows(found[1].tenant, found[1].agent):
             return None
-        if found[1]["state"] in WAITING:
+        if found[1].state in WAITING:
             found = await expire_if_due(self._parts, execution_id)
         return found[1]
 
@@ -212,22 +221,30 @@ class Executions:
         """Whether it may be seen; reads nothing else of it."""
         return await self._stored(view, execution_id) is not None
 
-    async def _stored(self, view: View, execution_id: str) -> Row | None:
+    async def _stored(self, view: View, execution_id: str) -> ExecutionRow | None:
         """None for what is not there and for what may not be seen alike."""
         found = await self._parts.store.get(rows.execution(execution_id)) if execution_id else None
-        return found[1] if found is not None and view.shows(found[1]["tenant"], found[1]["agent"]) else None
+        return found[1] if found is not None and view.shows(found[1].tenant, found[1].agent) else None
 
-    async def _visible(self, view: View, execution_id: str) -> Row:
+    async def _visible(self, view: View, execution_id: str) -> ExecutionRow:
         if await self._stored(view, execution_id) is None:
             raise NotFound(Reason.NOT_FOUND, f"there is no execution {execution_id[:80]!r} that you may see")
         _, row = await expire_if_due(self._parts, execution_id)
         return row
 
-    async def _events(self, row: Row) -> builtins.list[StageEvent]:
+    async def _events(self, row: ExecutionRow) -> builtins.list[StageEvent]:
         return await answers.events(self._parts, row)
 
     async def _exists(self, execution_id: str) -> bool:
         return bool(execution_id) and await self._parts.store.get(rows.execution(execution_id)) is not None
+
+
+async def _cancelled(parts: Parts, journal: Journal) -> None:
+    """Nobody can say any more what was approved: the action is void. Durable when it returns."""
+    entry = Entry(Cancelled(code=str(Reason.STORED_UNREADABLE)))
+    with suppress(Conflict):  # somebody was faster: the row says what happened
+        ticket = await journal.commit(parts, Stage.PREFLIGHT, [entry])
+        await ticket.durable()
 
 
 async def _ended(handle: Handle, seconds: float) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kblockd.domain import rows
 from kblockd.domain.errors import FailedPrecondition, Left, Reason
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import KeyRow
 from kblockd.evidence import effect_secret
 from kblockd.evidence.errors import KeysRefused
 from kblockd.evidence.jwks import KeySet, PublicKey, Role
 from kblockd.evidence.keyring import KeyRing, open_keyset
-from kblockd.store.protocol import AtVersion, Condition, Row, Store
+from kblockd.store.protocol import AtVersion, Condition, Store
 
 _RESTORE = "put the keys of this ledger back into keys/, or give the daemon the data_dir that these keys belong to"
 
@@ -26,7 +27,9 @@ class KeyMismatch(Exception):
 
 async def check_keys(store: Store, ring: KeyRing) -> None:
     """For the start; raises ``KeysRefused`` with the id on disk and the ledger's. An empty ledger takes any keys."""
-    known = {row["kid"]: row for _, _, row in await store.scan(("key",)) if row["role"] != effect_secret.ROLE}
+    known = {
+        row.kid: row for _, _, row in await store.scan(rows.under(KeyRow, "key")) if row.role != effect_secret.ROLE
+    }
     if known:
         await _check_succession(store, ring, known)
     await _check_effect_secret(store, ring)
@@ -42,13 +45,13 @@ async def check_keys(store: Store, ring: KeyRing) -> None:
 async def _check_effect_secret(store: Store, ring: KeyRing) -> None:
     """Another one would make a second deed of every call that is repeated after a restore (EVI-15)."""
     found = await store.get(rows.active_key(effect_secret.ROLE))
-    if found is not None and found[1]["kid"] != ring.effect.key_id:
+    if found is not None and found[1].kid != ring.effect.key_id:
         raise KeysRefused(
-            f"the effect secret on disk is {ring.effect.key_id}, this ledger's is {found[1]['kid']}; {_RESTORE}"
+            f"the effect secret on disk is {ring.effect.key_id}, this ledger's is {found[1].kid}; {_RESTORE}"
         )
 
 
-async def _check_succession(store: Store, ring: KeyRing, known: Mapping[str, Row]) -> None:
+async def _check_succession(store: Store, ring: KeyRing, known: Mapping[str, KeyRow]) -> None:
     """The key set on disk is the one that the ledger recorded last, or continues it."""
     recorded = await _recorded(store, ring, known)
     if recorded is None:
@@ -64,13 +67,13 @@ async def _check_succession(store: Store, ring: KeyRing, known: Mapping[str, Row
             raise await _refusal(store, ring, f"the key set on disk takes back what the ledger says of key {key.kid}")
     for role in Role:
         kid = ring.signer(role).key_id
-        if known.get(kid, {}).get("state", "active") != "active":
-            raise await _refusal(store, ring, f"the {role} key {kid} is {known[kid]['state']} in the ledger")
+        if (on_record := known.get(kid)) is not None and on_record.state != "active":
+            raise await _refusal(store, ring, f"the {role} key {kid} is {on_record.state} in the ledger")
 
 
-async def _recorded(store: Store, ring: KeyRing, known: Mapping[str, Row]) -> KeySet | None:
+async def _recorded(store: Store, ring: KeyRing, known: Mapping[str, KeyRow]) -> KeySet | None:
     """The key set beside the newest record of a key; None when the root on disk did not sign it."""
-    newest = max(row["records"][-1] for row in known.values())
+    newest = max(row.records[-1] for row in known.values())
     record = await store.leaf(newest)
     try:
         return open_keyset(record.aux if record else b"", ring.root_public_key)
@@ -92,7 +95,7 @@ async def _refusal(store: Store, ring: KeyRing, why: str) -> KeysRefused:
     differing = []
     for role in Role:
         found = await store.get(rows.active_key(str(role)))
-        active, on_disk = (str(found[1]["kid"]) if found else "none"), ring.signer(role).key_id
+        active, on_disk = (found[1].kid if found else "none"), ring.signer(role).key_id
         if active != on_disk:
             differing.append(f"{role} key on disk {on_disk}, active in the ledger {active}")
     return KeysRefused("; ".join([why, *differing, _RESTORE]))
@@ -102,7 +105,7 @@ async def seal_condition(store: Store, ring: KeyRing) -> Condition:
     """That the key on disk stays the one that seals; raises ``KeyMismatch``."""
     key = rows.active_key(str(Role.RESULT))
     found = await store.get(key)
-    active, on_disk = (str(found[1]["kid"]) if found else "none"), ring.result.key_id
+    active, on_disk = (found[1].kid if found else "none"), ring.result.key_id
     if found is None or active != on_disk:
         raise KeyMismatch(f"the result key on disk is {on_disk}, the ledger's active one is {active}")
     return AtVersion(key, found[0])

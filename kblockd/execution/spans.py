@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-from kblockd.store.protocol import Row
+from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.telemetry import contract as names
 from kblockd.telemetry.recorder import Trace
 
@@ -26,15 +26,15 @@ _FROM_ROW: Final = {
 }
 
 
-def describe(trace: Trace, row: Row) -> None:
+def describe(trace: Trace, row: ExecutionRow) -> None:
     """Sets the root's attributes: what was decided, executed and proved (R532)."""
     for attribute, field in _FROM_ROW.items():
-        if row.get(field):
-            trace.attributes[attribute] = row[field]
-    if verification := row.get("verification"):
-        trace.attributes[names.VERIFICATION] = verification["verdict"]
-    if finding := row.get("finding"):
-        trace.attributes[names.FINDING] = finding["finding"]
+        if value := getattr(row, field):
+            trace.attributes[attribute] = value
+    if row.verification:
+        trace.attributes[names.VERIFICATION] = row.verification.verdict
+    if row.finding:
+        trace.attributes[names.FINDING] = row.finding.finding
 
 
 def planned(trace: Trace, recovery: str) -> None:

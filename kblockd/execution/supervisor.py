@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kblockd.admission import on_behalf_of
-from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import Internal, KblockError, Reason, Unavailable
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import StoredUnreadable, rows
+from kblockd.domain.ledger.claim import LeaseLost
+from kblockd.domain.ledger.closing import Cancelled
+from kblockd.domain.ledger.record import Record
 from kblockd.domain.states import BEFORE_EFFECT, ResultClass, State
 from kblockd.execution import pipeline, refusals
 from kblockd.execution.action import Run
@@ -105,10 +107,10 @@ class Supervisor:
         if execution_id in self._running or self._stopping:
             return False
         found = await journal_of(self._parts, execution_id, self._new_trace())
-        if found is None or found[1]["state"] != State.EXECUTING or execution_id in self._running:
+        if found is None or found[1].state != State.EXECUTING or execution_id in self._running:
             return False
         journal, row = found
-        with on_behalf_of(row["agent"]):
+        with on_behalf_of(row.agent):
             self._spawn(execution_id, journal, resume(self._parts, journal, row))
         return True
 
@@ -184,7 +186,7 @@ class Supervisor:
             except StoreFailed as failure:
                 consumed = journal.claimed.is_set()
                 return store_failed(failure, execution_id, consumed=consumed, undecided=not consumed)
-            if found is None or found[1]["state"] != State.EXECUTING:
+            if found is None or found[1].state != State.EXECUTING:
                 return None if journal.claimed.is_set() else _defect(execution_id)
             again, row = found
             journal.claimed.set()  # the defect may have come between the commit and this word of it
@@ -198,8 +200,8 @@ class Supervisor:
         parts = self._parts
         try:
             if isinstance(refusal, Voided):
-                body = {"code": str(refusal.reason), "policy_revision": "", "reasons": []}
-                ticket = await journal.commit(parts, Stage.PREFLIGHT, [Entry(RecordType.CANCELLED, body)])
+                entry = Entry(Cancelled(code=str(refusal.reason)))
+                ticket = await journal.commit(parts, Stage.PREFLIGHT, [entry])
                 await ticket.durable()
             elif not (isinstance(refusal, Internal) or refusal.on_record):
                 tenant, execution_id = journal.tenant, journal.execution_id
@@ -227,11 +229,10 @@ class Supervisor:
         found = await self._parts.store.get(rows.execution(lease.execution_id))
         if found is None:
             return
-        at, tenant = rfc3339(self._parts.clock.now()), found[1]["tenant"]
-        body = {"fence": lease.fence}
-        leaf = Record(RecordType.LEASE_LOST, at, tenant, lease.execution_id, found[1]["attempt"], 6, body).leaf()
+        at, row = rfc3339(self._parts.clock.now()), found[1]
+        record = Record(LeaseLost(lease.fence), at, row.tenant, lease.execution_id, row.attempt, Stage.LEASE.value)
         with suppress(StoreFailed):
-            await self._parts.store.commit([], [Append(leaf)])
+            await self._parts.store.commit([], [Append(record.leaf())])
 
     async def _store_late(self, execution_id: str) -> None:
         """Evidence for an execution that nobody runs any more; it moves nothing."""
@@ -240,12 +241,16 @@ class Supervisor:
         if found is None:
             return
         journal, row = found
-        contract = await load_contract(parts, row)
+        try:
+            contract = await load_contract(parts, row)
+        except StoredUnreadable:
+            _log.error("a late answer cannot be judged", extra={"execution_id": execution_id})
+            return
         for attempt, outcome in parts.late.take(execution_id):
             journal.attempt = attempt
             result_class = classify_outcome(outcome, contract)
             entry, payloads = attempt_record(parts, execution_id, contract, outcome, late=True)
-            if row["result_class"] in BEFORE_EFFECT and result_class is ResultClass.COMPLETED_UNVERIFIED:
+            if row.result_class in BEFORE_EFFECT and result_class is ResultClass.COMPLETED_UNVERIFIED:
                 _log.error(
                     "a late answer contradicts the result: the effect exists", extra={"execution_id": execution_id}
                 )

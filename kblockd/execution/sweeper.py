@@ -13,19 +13,18 @@ import logging
 from collections import Counter
 from typing import Final
 
-from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import ExecutionRow, LinkRow
 from kblockd.domain.states import Phase, ResultClass, State
 from kblockd.execution import history
-from kblockd.execution.action import Run
 from kblockd.execution.expire import expire_if_due
-from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
-from kblockd.execution.recover import Ending
+from kblockd.execution.recover import Conclusion
 from kblockd.execution.resume import journal_of
 from kblockd.execution.seal import INTERRUPTED, seal_with
 from kblockd.execution.supervisor import Supervisor
-from kblockd.store.protocol import Conflict, Row, StoreFailed
+from kblockd.store.protocol import Conflict, StoreFailed
 from kblockd.telemetry.recorder import Trace
 
 _log = logging.getLogger(__name__)
@@ -58,11 +57,11 @@ class Sweeper:
         after: rows.Key | None = None
         still_open: set[str] = set()
         while True:
-            scanned = await self._parts.store.scan(("open",), after=after, limit=256)
+            scanned = await self._parts.store.scan(rows.under(LinkRow, "open"), after=after, limit=256)
             for key, _, link in scanned:
                 after = key
-                still_open.add(str(link["execution"]))
-                await self._guarded(str(link["execution"]))
+                still_open.add(link.execution)
+                await self._guarded(link.execution)
             if len(scanned) < 256:
                 self._taken_up = Counter({it: n for it, n in self._taken_up.items() if it in still_open})
                 self._supervisor.adrift &= still_open
@@ -82,42 +81,41 @@ class Sweeper:
         if self._supervisor.running(execution_id) is not None or self._parts.leases.live(execution_id):
             return
         _, row = await expire_if_due(self._parts, execution_id)
-        if row["state"] != State.EXECUTING:
+        if row.state != State.EXECUTING:
             return
         looked = execution_id in self._supervisor.adrift or self._taken_up[execution_id] >= _RUNS
-        if self._overdue(row) and (looked or not row["marker"]):
+        if self._overdue(row) and (looked or not row.marker):
             await self._close(execution_id)
         elif await self._supervisor.take_up(execution_id):
             self._taken_up[execution_id] += 1
 
-    def _overdue(self, row: Row) -> bool:
-        age = self._parts.clock.now() - parse_rfc3339(row["claimed_at"])
+    def _overdue(self, row: ExecutionRow) -> bool:
+        age = self._parts.clock.now() - parse_rfc3339(row.claimed_at)
         return age >= dt.timedelta(seconds=self._parts.clocks.close_after_seconds)
 
     async def _close(self, execution_id: str) -> None:
         """INTERRUPTED: before the upstream was called where the missing marker proves it, else unknown (R460, R461)."""
         found = await journal_of(self._parts, execution_id, Trace())
-        if found is None or found[1]["state"] != State.EXECUTING:
+        if found is None or found[1].state != State.EXECUTING:
             return
         journal, row = found
         result_class, detail = closure(row)
         if result_class is ResultClass.FAILED_BEFORE_SIDE_EFFECT and await self._contradicted(row):
             result_class, detail = UNKNOWN
-        run = Run(await load_action(self._parts, row), journal, row["attempt"], again=True)
-        await seal_with(self._parts, Ending(run, State.FAILED, result_class, INTERRUPTED, detail))
+        await seal_with(self._parts, journal, Conclusion(State.FAILED, result_class, INTERRUPTED, detail))
 
-    async def _contradicted(self, row: Row) -> bool:
+    async def _contradicted(self, row: ExecutionRow) -> bool:
         """Nobody has looked once more at an attempt that was lost (UPS-07), or a late answer says that it was done."""
         return await history.doubted(self._parts, row) or await history.acted(self._parts, row)
 
 
-def closure(row: Row) -> tuple[ResultClass, str]:
+def closure(row: ExecutionRow) -> tuple[ResultClass, str]:
     """The class and the words of a closure by age."""
-    if not row["marker"]:
+    if not row.marker:
         return ResultClass.NOT_STARTED, "interrupted before the upstream was called"
-    proved_absent = row.get("finding", {}).get("finding") == "absent"
-    refused = row["phase"] == Phase.RECOVERING and row["result_class"] == ResultClass.FAILED_BEFORE_SIDE_EFFECT
+    proved_absent = row.finding is not None and row.finding.finding == "absent"
+    refused = row.phase == Phase.RECOVERING and row.result_class == ResultClass.FAILED_BEFORE_SIDE_EFFECT
     # Claimed again and unsent: it came there only after a proof that the attempt before had no effect.
-    if proved_absent or refused or row["phase"] == Phase.CLAIMED:
+    if proved_absent or refused or row.phase == Phase.CLAIMED:
         return ResultClass.FAILED_BEFORE_SIDE_EFFECT, "interrupted; the effect is proved not to have happened"
     return UNKNOWN

@@ -10,7 +10,7 @@ from typing import Any
 
 from kblockd.domain import pointer
 from kblockd.domain.contract import VerifyRead, resolve
-from kblockd.domain.records import RecordType
+from kblockd.domain.ledger.attempt import Verified
 from kblockd.domain.states import ResultClass
 from kblockd.domain.values import value_type
 from kblockd.execution import questions
@@ -167,9 +167,8 @@ def outcome_document(settled: Settled) -> dict[str, Any]:
 async def _known(parts: Parts, settled: Settled) -> _Known:
     run = settled.claim.run
     row = run.journal.row(parts)
-    snapshot_sha256 = str(row.get("snapshot_sha256", ""))
-    snapshot = await value_of(parts, run.action.execution_id, snapshot_sha256, run.journal.written)
-    return _Known(snapshot, snapshot_sha256, str(row.get("output_sha256", "")))
+    snapshot = await value_of(parts, run.action.execution_id, row.snapshot_sha256, run.journal.written)
+    return _Known(snapshot, row.snapshot_sha256, row.output_sha256)
 
 
 async def _record(parts: Parts, settled: Settled, reading: _Reading, known: _Known) -> None:
@@ -179,20 +178,20 @@ async def _record(parts: Parts, settled: Settled, reading: _Reading, known: _Kno
     if reading.read is not None:
         digest, stored = payload(parts, execution_id, "verification", reading.read)
         kept.append(stored)
-    decided = unanswered(reading.unanswered) if reading.unanswered else dict(NOT_ASKED)
+    decided = unanswered(reading.unanswered) if reading.unanswered else NOT_ASKED
     if reading.asked:
         held = {"snapshot": known.snapshot_sha256, "read": digest, "output": known.output_sha256}
         decided, inputs = reading.asked.on_record(parts, execution_id, **held)
         kept += inputs
-    body = {
-        "verdict": reading.verdict,
-        "source": "authoritative_read",
-        "read_sha256": digest,
-        "code": reading.code[:64],
+    body = Verified(
+        verdict=reading.verdict,
+        source="authoritative_read",
+        read_sha256=digest,
+        code=reading.code[:64],
+        result_class=_verified_class(settled, reading.verdict),
         **decided,
-        "class": str(_verified_class(settled, reading.verdict)),
-    }
-    await run.journal.commit(parts, Stage.VERIFY, [Entry(RecordType.VERIFIED, body)], payloads=kept)
+    )
+    await run.journal.commit(parts, Stage.VERIFY, [Entry(body)], payloads=kept)
 
 
 def _verified_class(settled: Settled, verdict: str) -> ResultClass:

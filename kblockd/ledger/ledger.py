@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from kblockd.domain.ledger.rows import Row, RowKey, indexes
 from kblockd.domain.signing import Signer
 from kblockd.ledger import checkpoint, merkle, note
 from kblockd.ledger.checkpoint import TreeHead
@@ -134,16 +135,16 @@ class Ledger:
             entries.append(Entry(index, record.leaf, record.aux))
         return entries
 
-    async def read_rows(self, *prefixes: Key) -> list[Entry]:
+    async def read_rows(self, *prefixes: RowKey[Row]) -> list[Entry]:
         """The records that the rows under these prefixes list, in order: the story of one execution."""
-        indexes: set[int] = set()
+        listed: set[int] = set()
         for prefix in prefixes:
             after: Key | None = None
             while scanned := await self._store.scan(prefix, after=after, limit=MAX_READ):
                 after = scanned[-1][0]
                 for _, _, row in scanned:
-                    indexes.update(row.get("records", ()))
-        return await self.read_all(sorted(indexes))
+                    listed.update(indexes(row))
+        return await self.read_all(sorted(listed))
 
     def _check_size(self, size: int) -> None:
         if not 0 <= size <= self._store.size():

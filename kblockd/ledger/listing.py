@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import TABLES, Row, RowKey
 from kblockd.domain.principal import View
 from kblockd.store.protocol import Key, Store
 
@@ -18,7 +20,7 @@ class _Cursor:
     """Ids under one prefix, newest first, read some at a time."""
 
     store: Store
-    prefix: Key
+    prefix: RowKey[Row]
     after: Key | None
     ids: deque[str] = field(default_factory=deque)
     ended: bool = False
@@ -62,18 +64,21 @@ def _order(text: str) -> tuple[int, str]:
     return len(text.encode()), text
 
 
-async def _prefixes(store: Store, table: str, view: View, states: Collection[str], every: Collection[str]) -> list[Key]:
+async def _prefixes(
+    store: Store, table: str, view: View, states: Collection[str], every: Collection[str]
+) -> list[RowKey[Row]]:
     if not states and "*" in view.tenants and "*" in view.agents:
-        return [(table,)]  # all of them, and in order already
+        return [rows.under(TABLES[table], table)]  # all of them, and in order already
     shown = [who for who in await _agents(store) if view.shows(*who)]
-    return [(f"listed_{table}", *who, state) for who in shown for state in sorted(states or every)]
+    listed = f"listed_{table}"
+    return [rows.under(TABLES[listed], listed, *who, state) for who in shown for state in sorted(states or every)]
 
 
 async def _agents(store: Store) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     after: Key | None = None
     while True:
-        scanned = await store.scan(("agent",), after=after, limit=256)
+        scanned = await store.scan(rows.under(rows.ListedRow, "agent"), after=after, limit=256)
         found += [(str(key[1]), str(key[2])) for key, _, _ in scanned]
         if len(scanned) < 256:
             return found

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kblockd.domain import rows
-from kblockd.ledger.verify import check_rows, refuse
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import Decode, indexes
+from kblockd.ledger.verify import Stored, check_rows, refuse, stored, stored_rows
 from kblockd.store.database import StoreView
-from kblockd.store.protocol import Fold, Key, Row
+from kblockd.store.protocol import Fold
 
 SECURITY_TABLES: Final = (
     "principal",
@@ -28,24 +29,24 @@ SECURITY_TABLES: Final = (
 _LIVE_APPROVALS: Final = frozenset({"pending", "approved"})
 
 
-def inspect(fold: Fold) -> Callable[[StoreView], None]:
+def inspect(fold: Fold, decode: Decode = rows.decode) -> Callable[[StoreView], None]:
     """For ``RocksStore.open(inspect=...)``; raises ``StoreRefused`` naming the first row that differs."""
 
     def look(view: StoreView) -> None:
-        refuse(check_rows(view, fold, _rows(view)))
+        refuse(check_rows(view, fold, _rows(view, decode)))
 
     return look
 
 
-def _rows(view: StoreView) -> Iterator[tuple[Key, int, Row]]:
+def _rows(view: StoreView, decode: Decode) -> Iterator[Stored]:
     for table in SECURITY_TABLES:
-        yield from view.rows((table,))
-    for entry in view.rows(("approval",)):
-        if entry[2].get("state") in _LIVE_APPROVALS:
+        yield from stored_rows(view, table, decode)
+    for entry in stored_rows(view, "approval", decode):
+        if entry[2] is None or entry[2].state in _LIVE_APPROVALS:
             yield entry
-    for key, version, row in view.rows(("open",)):
+    for key, version, row in stored_rows(view, "open", decode):
         yield key, version, row
         execution = rows.execution(str(key[1]))
-        found = view.get(execution)
-        # A missing row is compared as an empty one that lists what its open row lists.
-        yield (execution, *found) if found else (execution, version, {"records": row.get("records")})
+        found = view.raw(execution)
+        # A missing row is compared as one that lists what its open row lists.
+        yield (execution, version, rows.ListedRow(indexes(row))) if found is None else stored(execution, found, decode)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from kblockd.domain import listing
+from kblockd.domain.ledger import listing
 from kblockd.ledger.verify import Progress, refold, refuse
 from kblockd.store.database import StoreView
 from kblockd.store.protocol import Fold

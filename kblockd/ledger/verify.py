@@ -16,10 +16,11 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import orjson
+import msgspec
 
+from kblockd.domain.ledger.rows import COUNTERS, Decode, decode, indexes
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store import schema
 from kblockd.store.database import StoreView
@@ -75,13 +76,14 @@ def verify(
     progress: Progress | None = None,
     scratch_dir: Path | None = None,
     cached_rows: int = CACHED_ROWS,
+    decode: Decode = decode,
 ) -> Report:
     """The whole ledger. ``heads`` are sizes and roots that must lie on its history: the head file, and checkpoints
     whose signatures the caller has verified.
 
     What cannot be read is a difference like any other. Raises OSError when the scratch cannot be written.
     """
-    with Scratch(scratch_dir, cached_rows=cached_rows) as scratch:
+    with Scratch(scratch_dir, cached_rows=cached_rows, decode=decode) as scratch:
         return refold(view, fold, scratch, heads=heads, progress=progress)
 
 
@@ -187,8 +189,9 @@ def _compare_rows(view: StoreView, scratch: Scratch, report: Report, unmade: Col
         try:
             for encoded, stored, folded in _joined(view.encoded((table,)), scratch.pairs((table,))):
                 report.rows += stored is not None
-                if fault := _fault(stored, folded):
-                    report.add(f"row {schema.decode_key(encoded)!r}", fault)
+                key = schema.decode_key(encoded)
+                if fault := _fault(key, stored, folded, scratch.decode):
+                    report.add(f"row {key!r}", fault)
         except StoreUnreadable:
             report.add(f"rows of {table!r}", "cannot be read to their end")
 
@@ -211,7 +214,7 @@ def _joined(
             left, right = next(stored, None), next(folded, None)
 
 
-def _fault(stored: bytes | None, folded: bytes | None) -> str:
+def _fault(key: Key, stored: bytes | None, folded: bytes | None, decode: Decode) -> str:
     if stored is None:
         return "missing"
     if folded is None:
@@ -219,36 +222,60 @@ def _fault(stored: bytes | None, folded: bytes | None) -> str:
     if stored == folded:
         return ""
     try:
-        version, row = schema.decode_row(stored)
+        version, row = schema.decode_row(key, stored, decode)
     except ValueError:
         return "cannot be read"
-    expected_version, expected = schema.decode_row(folded)
+    expected_version, expected = schema.decode_row(key, folded, decode)
     if version != expected_version:
         return f"written by record {version}, by the fold it is {expected_version}"
     return _differing(row, expected)
 
 
 def _differing(row: Row, expected: Row) -> str:
-    fields = sorted(name for name in row.keys() | expected.keys() if row.get(name) != expected.get(name))
-    return f"differs from the fold in {', '.join(fields)}" if fields else ""
+    """By value: an older release wrote out what is left out today because it has its default."""
+    if row == expected:
+        return ""
+    found, wanted = msgspec.to_builtins(row), msgspec.to_builtins(expected)
+    fields = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+    return f"differs from the fold in {', '.join(fields)}"
 
 
-def check_rows(view: StoreView, fold: Fold, rows: Iterable[tuple[Key, int, Row]]) -> list[Difference]:
-    """Folds each row from nothing over the records that it lists, and compares; rows without ``records`` (counters)
-    are the full verification's."""
+Stored = tuple[Key, int, Any]
+"""Key, version and row; None for a row that cannot be read."""
+
+
+def stored(key: Key, value: bytes, decode: Decode) -> Stored:
+    """A row as it is on disk."""
+    try:
+        return (key, *schema.decode_row(key, value, decode))
+    except ValueError:
+        return key, 0, None
+
+
+def stored_rows(view: StoreView, table: str, decode: Decode) -> Iterator[Stored]:
+    """All rows of a table; raises ``StoreUnreadable``."""
+    for encoded, value in view.encoded((table,)):
+        yield stored(schema.decode_key(encoded), value, decode)
+
+
+def check_rows(view: StoreView, fold: Fold, rows: Iterable[Stored]) -> list[Difference]:
+    """Folds each row from nothing over the records that it lists, and compares; counters, which list none, are the full
+    verification's."""
     found = []
     for key, version, row in rows:
-        if "records" in row and (fault := _fault_of(view, fold, key, version, row)):
+        if key[0] not in COUNTERS and (fault := _fault_of(view, fold, key, version, row)):
             found.append(Difference(f"row {key!r}", fault))
     return found
 
 
-def _fault_of(view: StoreView, fold: Fold, key: Key, version: int, row: Row) -> str:
-    indexes = row["records"]
-    if not _ascending(indexes) or indexes[-1] != version:
+def _fault_of(view: StoreView, fold: Fold, key: Key, version: int, row: Any) -> str:
+    if row is None:
+        return "cannot be read"
+    listed = indexes(row)
+    if not listed or listed[-1] != version or not _ascending(listed):
         return f"written by record {version}, but that is not the last record that it lists"
-    state: dict[Key, Row | None] = {}
-    for index in indexes:
+    state: dict[Key, Any] = {}
+    for index in listed:
         record = view.leaf(index)
         if record is None:
             return f"lists record {index}, which is missing"
@@ -260,16 +287,11 @@ def _fault_of(view: StoreView, fold: Fold, key: Key, version: int, row: Row) -> 
     expected = state.get(key)
     if expected is None:
         return "is not made by the records that it lists"
-    return _differing(orjson.loads(orjson.dumps(row)), orjson.loads(orjson.dumps(expected)))
+    return _differing(row, expected)
 
 
-def _ascending(indexes: object) -> bool:
-    return (
-        isinstance(indexes, list)
-        and bool(indexes)
-        and all(isinstance(index, int) and index >= 0 for index in indexes)
-        and all(a < b for a, b in itertools.pairwise(indexes))
-    )
+def _ascending(listed: Sequence[int]) -> bool:
+    return listed[0] >= 0 and all(a < b for a, b in itertools.pairwise(listed))
 
 
 def refuse(differences: Sequence[Difference]) -> None:

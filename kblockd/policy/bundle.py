@@ -6,12 +6,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kblockd.domain.canonical import canonical, sha256_hex
-from kblockd.domain.records import identifier
+from kblockd.domain.ledger import identifier
 from kblockd.paths import Writers
 from kblockd.policy import documents, files, signatures
 from kblockd.policy.archive import unpack
@@ -38,9 +38,9 @@ class Origin:
         scope = f" for {self.signature_scope}" if self.signature_scope else ""
         return (f"signed by {self.signer}{scope}" if self.signer else "signed by nobody") + named
 
-    def to_body(self) -> dict[str, str]:
-        """The fields of ``policy.activated``. The bundle's own name for itself may be any text."""
-        return {**asdict(self), "bundle_revision": identifier(self.bundle_revision)}
+    def on_record(self) -> Origin:
+        """As the ledger holds it: the bundle's own name for itself may be any text."""
+        return replace(self, bundle_revision=identifier(self.bundle_revision))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from kblockd.domain.canonical import digest
 from kblockd.domain.clock import moment
 from kblockd.domain.errors import Reason
-from kblockd.domain.records import identifier
+from kblockd.domain.ledger import identifier
 from kblockd.domain.values import value_type
 from kblockd.policy.engine import PolicyFailure
 

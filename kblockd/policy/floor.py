@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kblockd.domain.records import identifier
+from kblockd.domain.ledger import identifier, values
 from kblockd.domain.values import value_type
 from kblockd.policy.entrypoints import ALLOWING, Effect, bounded, decision
 
@@ -74,17 +74,17 @@ class Ruling:
         other = f", each with one of the roles {', '.join(stands.floor_roles)}" if stands.floor_roles else ""
         return f"policy said {asked}; approval_floor.{self.tier} raised it to {_owners(stands.count)}{other}"
 
-    def on_record(self) -> dict[str, Any] | None:
+    def on_record(self) -> values.Floor | None:
         """What the record of the decision holds of the floor in force, and of what policy said; None without one."""
         if self.floor is None or self.floor.count == 0:
             return None
-        return {
-            "count": self.floor.count,
-            "roles": list(self.floor.roles),
-            "raised": self.is_raised,
-            "policy_effect": self.said.effect,
-            "policy_count": self.said.count if self.said.effect == "require_approval" else 0,
-        }
+        return values.Floor(
+            count=self.floor.count,
+            roles=tuple(self.floor.roles),
+            raised=self.is_raised,
+            policy_effect=self.said.effect,
+            policy_count=self.said.count if self.said.effect == "require_approval" else 0,
+        )
 
 
 def ruled(effect: Effect, tier: str, floors: Floors, *, past_return: bool) -> Ruling:
@@ -93,9 +93,9 @@ def ruled(effect: Effect, tier: str, floors: Floors, *, past_return: bool) -> Ru
     return Ruling(said, raised(said, floor), tier, floor)
 
 
-def of_record(found: Mapping[str, Any] | None) -> Floor | None:
-    """The floor that ``Ruling.on_record`` kept; raises KeyError or TypeError for what it never wrote."""
-    return None if found is None else Floor(found["count"], tuple(found["roles"]))
+def of_record(found: values.Floor | None) -> Floor | None:
+    """The floor that ``Ruling.on_record`` kept."""
+    return None if found is None else Floor(found.count, found.roles)
 
 
 def met(demand: Effect, approvers: Iterable[Approver]) -> bool:

@@ -12,25 +12,32 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from kblockd.domain import records, rows
 from kblockd.domain.canonical import canonical, reparse, sha256_hex
 from kblockd.domain.contract import ActionContract, InvalidContract, derive_intent, parse_stored
 from kblockd.domain.errors import KblockError
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import read, rows
+from kblockd.domain.ledger.approvals import ApprovalRequested
+from kblockd.domain.ledger.attempt import RecoveryPlanned, Verified
+from kblockd.domain.ledger.claim import Claimed
+from kblockd.domain.ledger.configuration import AuthzDecided
+from kblockd.domain.ledger.proposal import CallRefused, Proposed
+from kblockd.domain.ledger.record import Body, Record
+from kblockd.domain.ledger.rows import R, RowKey
+from kblockd.domain.ledger.values import Agreed
 from kblockd.policy import inputs, verdicts
 from kblockd.policy.entrypoints import AUTHZ, DECISION, PRECONDITIONS, RECOVERY, VERIFICATION
 from kblockd.policy.floor import Floor, of_record
 from kblockd.policy.verdicts import Verdict
-from kblockd.store.protocol import Append, Key, Row
+from kblockd.store.protocol import Append, Key
 
-_ASKED: Final[Mapping[tuple[RecordType, int | None], str]] = {
-    (RecordType.AUTHZ_DECIDED, 0): AUTHZ,
-    (RecordType.PROPOSED, 3): DECISION,
-    (RecordType.CALL_REFUSED, 3): DECISION,
-    (RecordType.CLAIMED, 9): PRECONDITIONS,
-    (RecordType.CALL_REFUSED, 8): PRECONDITIONS,
-    (RecordType.VERIFIED, 14): VERIFICATION,
-    (RecordType.RECOVERY_PLANNED, 15): RECOVERY,
+_ASKED: Final[Mapping[tuple[type[Body], int | None], str]] = {
+    (AuthzDecided, 0): AUTHZ,
+    (Proposed, 3): DECISION,
+    (CallRefused, 3): DECISION,
+    (Claimed, 9): PRECONDITIONS,
+    (CallRefused, 8): PRECONDITIONS,
+    (Verified, 14): VERIFICATION,
+    (RecoveryPlanned, 15): RECOVERY,
 }
 """By the stage that writes the record."""
 _SUBJECTS: Final = 64  # of neighbours in the ledger; an action's arguments may have a megabyte
@@ -43,7 +50,7 @@ class Reader(Protocol):
         """A record, or None beyond the last."""
         ...
 
-    def get(self, key: Key) -> tuple[int, Row] | None:
+    def get(self, key: RowKey[R]) -> tuple[int, R] | None:
         """A row with its version."""
         ...
 
@@ -111,38 +118,38 @@ def decisions(ledger: Reader) -> Iterator[Recorded]:
     stored = ledger.leaf(0)
     while stored is not None:
         following = ledger.leaf(index + 1)
-        record = records.read(stored.leaf)
-        entrypoint = _ASKED.get((record.type, record.stage))
-        if entrypoint and record.body.get("decision_id"):
-            yield _recorded(index, record, entrypoint, following)
+        record = read(stored.leaf)
+        entrypoint = _ASKED.get((type(record.body), record.stage))
+        if entrypoint and isinstance(record.body, verdicts.Asked) and record.body.decision_id:
+            yield _recorded(index, record, record.body, entrypoint, following)
         index, stored = index + 1, following
 
 
-def _recorded(index: int, record: Record, entrypoint: str, following: Append | None) -> Recorded:
-    body = record.body
+def _recorded(index: int, record: Record, body: verdicts.Asked, entrypoint: str, following: Append | None) -> Recorded:
+    caller = f"{body.principal} {body.method}" if isinstance(body, AuthzDecided | CallRefused) else ""
     return Recorded(
         index,
         record.at,
         record.execution,
-        record.execution or f"{body['principal']} {body['method']}",
+        record.execution or caller,
         entrypoint,
-        body["policy_revision"],
-        body["decision_id"],
-        body.get("input_sha256", ""),
-        body.get("input_payload", ""),
-        verdicts.on_record(entrypoint, body, _request(record, following)),
-        of_record(body.get("floor")),
+        body.policy_revision or "",
+        body.decision_id or "",
+        body.input_sha256 or "",
+        body.input_payload or "",
+        verdicts.on_record(entrypoint, body, _request(body, following)),
+        of_record(body.floor or None) if isinstance(body, Proposed | CallRefused) else None,
     )
 
 
-def _request(proposed: Record, following: Append | None) -> Mapping[str, Any]:
+def _request(body: verdicts.Asked, following: Append | None) -> ApprovalRequested | CallRefused | None:
     """What an approval takes: in the record after the proposal, of the same commit, or in that of the refusal."""
-    if proposed.type is RecordType.CALL_REFUSED:
-        return proposed.body
-    if proposed.body.get("effect") != "require_approval" or following is None:
-        return {}
-    record = records.read(following.leaf)
-    return record.body if record.type is RecordType.APPROVAL_REQUESTED else {}
+    if isinstance(body, CallRefused):
+        return body
+    if not isinstance(body, Proposed) or body.effect != "require_approval" or following is None:
+        return None
+    requested = read(following.leaf).body
+    return requested if isinstance(requested, ApprovalRequested) else None
 
 
 class Inputs:
@@ -179,13 +186,21 @@ class Inputs:
         return Question(document, subject.past_return)
 
     def _read_subject(self, execution: str) -> _Subject:
-        body = self._proposed(execution).body
-        call = reparse(self._payload(execution, body["call_sha256"]))
-        contract = self._contract(body["contract_sha256"])
-        fields = ("operation", "risk_tier", "environment", "tool", "tool_version", "target", "action_sha256")
-        of_binding = ("contract_sha256", "upstream", "origin", "definition_sha256")
+        agreed = self._agreed(execution)
+        call = reparse(self._payload(execution, agreed.call_sha256))
+        contract = self._contract(agreed.contract_sha256)
         about = inputs.subject(
-            **{name: body[name] for name in (*fields, *of_binding)},
+            operation=agreed.operation,
+            risk_tier=agreed.risk_tier,
+            environment=agreed.environment,
+            tool=agreed.tool,
+            tool_version=agreed.tool_version,
+            target=agreed.target.document(),
+            action_sha256=agreed.action_sha256,
+            contract_sha256=agreed.contract_sha256,
+            upstream=agreed.upstream,
+            origin=agreed.origin,
+            definition_sha256=agreed.definition_sha256,
             intent=derive_intent(contract, call["args"]),
             envelope=call["envelope"],
             args=call["args"],
@@ -193,12 +208,14 @@ class Inputs:
         )
         return _Subject(about, contract.requires_approval)
 
-    def _proposed(self, execution: str) -> Record:
+    def _agreed(self, execution: str) -> Agreed:
+        """From the record, which the tree vouches for, and not from the row."""
         found = self._ledger.get(rows.execution(execution))
-        stored = self._ledger.leaf(found[1]["records"][0]) if found else None
-        if stored is None:
+        stored = self._ledger.leaf(found[1].records[0]) if found else None
+        body = read(stored.leaf).body if stored else None
+        if not isinstance(body, Agreed):
             raise NotReplayable(Why.INPUT_DIFFERS)
-        return records.read(stored.leaf)
+        return body
 
     def _read_contract(self, digest: str) -> ActionContract:
         return parse_stored(reparse(self._payload("contract", digest)))

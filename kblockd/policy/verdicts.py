@@ -9,11 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kblockd.domain.records import identifier
+from kblockd.domain.ledger import identifier
+from kblockd.domain.ledger.approvals import ApprovalRequested
+from kblockd.domain.ledger.attempt import RecoveryPlanned, Verified
+from kblockd.domain.ledger.claim import Claimed
+from kblockd.domain.ledger.configuration import AuthzDecided
+from kblockd.domain.ledger.proposal import CallRefused, Proposed
 from kblockd.policy import entrypoints
 from kblockd.policy.engine import PolicyFailure
 from kblockd.policy.floor import Floor, raised
 
+Asked = AuthzDecided | Proposed | CallRefused | Claimed | Verified | RecoveryPlanned
+"""The bodies that hold a decision of policy."""
 _SHOWN: Final = 16
 """Of the 64 digits of a digest: enough to tell two apart, and to read."""
 
@@ -53,23 +60,28 @@ def of_failure(failure: PolicyFailure) -> Verdict:
     return Verdict({"failure": str(failure.reason)}, ())
 
 
-def on_record(entrypoint: str, body: Mapping[str, Any], approval: Mapping[str, Any]) -> Verdict:
-    """From the body of a decision's record; ``approval`` is that of the request beside it, where there is one."""
+def on_record(entrypoint: str, body: Asked, approval: ApprovalRequested | CallRefused | None) -> Verdict:
+    """From the body of a decision's record; ``approval`` is what says how many are asked, where somebody is."""
     said: dict[str, Any]
-    match entrypoint:
-        case entrypoints.AUTHZ:
-            said = _authz(body["allow"], body["view_sha256"])
-        case entrypoints.DECISION:
-            count, roles = approval.get("count", 0), approval.get("roles", ())
-            said = _effect(body["effect"], count, roles, body["observe_until"], approval.get("floor_roles", ()))
-        case entrypoints.PRECONDITIONS:
-            said = _preconditions(body.get("reason", ""))  # a claim has none: everything held
-        case entrypoints.VERIFICATION:
-            said = {"verdict": body["verdict"]}
-        case _:
-            # What policy chose, not what code made of it.
-            said = {"recovery": body.get("refused", body["recovery"])}
-    return Verdict(said, tuple(body.get("reasons", ())))
+    match body:
+        case AuthzDecided():
+            said = _authz(body.allow, body.view_sha256)
+        case Claimed():
+            said = _preconditions("")
+        case Verified():
+            said = {"verdict": body.verdict}
+        case RecoveryPlanned():
+            said = {"recovery": body.refused or body.recovery}  # what policy chose, not what code made of it
+        case CallRefused() if entrypoint == entrypoints.PRECONDITIONS:
+            said = _preconditions(body.reason)
+        case Proposed() | CallRefused():
+            said = _decided(body, approval)
+    return Verdict(said, body.reasons or ())
+
+
+def _decided(body: Proposed | CallRefused, approval: ApprovalRequested | CallRefused | None) -> dict[str, Any]:
+    count, roles, floor_roles = (approval.count, approval.roles, approval.floor_roles) if approval else (0, (), ())
+    return _effect(body.effect or "", count or 0, roles or (), body.observe_until or "", floor_roles or ())
 
 
 def _authz(allow: bool, view_sha256: str) -> dict[str, Any]:

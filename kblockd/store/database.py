@@ -25,8 +25,9 @@ from rocksdict import (
     WriteOptions,
 )
 
+from kblockd.domain.ledger.rows import R
 from kblockd.store import schema
-from kblockd.store.protocol import Append, Key, Row, StoreRefused, StoreUnreadable
+from kblockd.store.protocol import Append, Key, RowKey, StoreRefused, StoreUnreadable
 
 _MIB: Final = 1 << 20
 _VIEW_CACHE_MIB: Final = 4  # a read-only pass rarely reads the same block twice
@@ -141,10 +142,10 @@ class StoreView:
             value: bytes | None = self._database.get(schema.encode_key(key))
         return value
 
-    def get(self, key: Key) -> tuple[int, Row] | None:
+    def get(self, key: RowKey[R]) -> tuple[int, R] | None:
         """(version, row), or None; raises ValueError for a row that cannot be read."""
         value = self.raw(key)
-        return None if value is None else schema.decode_row(value)
+        return None if value is None else schema.decode_row(key, value)
 
     def leaf(self, index: int) -> Append | None:
         """The record, or None."""
@@ -175,10 +176,11 @@ class StoreView:
         """RocksDB's last sequence number."""
         return int(self._database.latest_sequence_number())
 
-    def rows(self, prefix: Key) -> Iterator[tuple[Key, int, Row]]:
+    def rows(self, prefix: RowKey[R]) -> Iterator[tuple[Key, int, R]]:
         """Folded rows under ``prefix`` in key order; exhaust or close the generator."""
         for encoded, value in pairs(self._database, schema.encode_key(prefix)):
-            yield (schema.decode_key(encoded), *schema.decode_row(value))
+            key = schema.decode_key(encoded)
+            yield (key, *schema.decode_row(key, value))
 
     def encoded(self, prefix: Key) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values under ``prefix`` as they are on disk."""

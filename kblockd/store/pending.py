@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rocksdict import Rdict
 
+from kblockd.domain.ledger.rows import Decode, decode
 from kblockd.store import schema
 from kblockd.store.committer import Group
 from kblockd.store.database import pairs
 from kblockd.store.protocol import Absent, AtMost, AtVersion, Condition, Key, Row
 
-VersionedRow = tuple[Key, int, Row]
+VersionedRow = tuple[Key, int, Any]
 _CACHED_ROWS: Final = 4096
 
 
@@ -30,15 +31,16 @@ class _Entry(NamedTuple):
 class Overlay:
     """Pending rows and payloads over a database."""
 
-    def __init__(self, database: Rdict) -> None:
+    def __init__(self, database: Rdict, decode: Decode = decode) -> None:
         self._database = database
+        self._decode = decode
         self._rows: dict[Key, _Entry] = {}
         # Cache of durable rows; None means known to be absent. An OrderedDict, because finding the oldest entry of a
         # plain dict steps over every deleted one.
         self._recent: OrderedDict[Key, tuple[int, Row] | None] = OrderedDict()
         self._payloads: dict[Key, tuple[bytes | None, Group]] = {}
 
-    def row(self, key: Key) -> tuple[int, Row] | None:
+    def row(self, key: Key) -> tuple[int, Any] | None:
         """The ordered value, durable or not; raises ValueError for a table that holds no rows."""
         pending = self._rows.get(key)
         if pending is not None:
@@ -48,7 +50,7 @@ class Overlay:
         if key in self._recent:
             return self._recent[key]
         value = self._database.get(schema.encode_key(key))
-        stored = None if value is None else schema.decode_row(value)
+        stored = None if value is None else schema.decode_row(key, value, self._decode)
         self._cache(key, stored)
         return stored
 
@@ -71,7 +73,8 @@ class Overlay:
         # Rows whose removal is pending are still in the database, so that many extra must be read from it.
         for encoded, value in itertools.islice(stored, limit + removed):
             if encoded not in pending:
-                rows[encoded] = (schema.decode_key(encoded), *schema.decode_row(value))
+                key = schema.decode_key(encoded)
+                rows[encoded] = (key, *schema.decode_row(key, value, self._decode))
         for encoded, (key, entry) in pending.items():
             if entry.row is not None:
                 rows[encoded] = (key, entry.version, entry.row)
@@ -133,10 +136,10 @@ class Staged:
 
     def __init__(self, overlay: Overlay) -> None:
         self._overlay = overlay
-        self._seen: dict[Key, tuple[int, Row] | None] = {}
+        self._seen: dict[Key, tuple[int, Any] | None] = {}
         self.changed: dict[Key, tuple[int, Row | None]] = {}
 
-    def read(self, key: Key) -> Row | None:
+    def read(self, key: Key) -> Any:
         """For the fold: this commit's rows first."""
         current = self._versioned(key)
         return None if current is None else current[1]
@@ -158,9 +161,9 @@ class Staged:
             case AtVersion():
                 return current is not None and current[0] == condition.version
             case AtMost():
-                return current is None or bool(current[1].get(condition.field, 0) <= condition.limit)
+                return current is None or bool(current[1].count <= condition.limit)
 
-    def _versioned(self, key: Key) -> tuple[int, Row] | None:
+    def _versioned(self, key: Key) -> tuple[int, Any] | None:
         try:
             return self._seen[key]
         except KeyError:

@@ -6,19 +6,14 @@ wrote it last. Source: kblockd/store/README.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from kblockd.domain.ledger.rows import CounterRow, Key, R, Read, Row, RowKey
 from kblockd.domain.values import value_type
 
-Key = tuple[str | int, ...]
-"""Table name first, then parts. Text is length-framed on disk and integers are fixed-width, so that a scan from
-``("step", "run-1")`` never meets ``("step", "run-10")``."""
+__all__ = ["Key", "Read", "Row", "RowKey"]  # text of a key is length-framed on disk and integers are of fixed width
 
-Row = Mapping[str, Any]
-"""JSON values; never changed in place."""
-
-Read = Callable[[Key], Row | None]
 Fold = Callable[[Read, int, bytes], Sequence[tuple[Key, Row | None]]]
 """``fold(read, index, leaf)`` returns the rows that the record changes; None deletes. Pure; ``read`` sees the earlier
 commits of the group."""
@@ -31,23 +26,22 @@ OnAppend = Callable[[int, Sequence[bytes]], Sequence[tuple[Key, bytes]]]
 class Absent:
     """The row must not exist."""
 
-    key: Key
+    key: RowKey[Row]
 
 
 @value_type(frozen=True, slots=True)
 class AtVersion:
     """The row must exist and have been written last by record ``version``."""
 
-    key: Key
+    key: RowKey[Row]
     version: int
 
 
 @value_type(frozen=True, slots=True)
 class AtMost:
-    """After the fold, the integer ``field`` of the row (absent counts as 0) must not exceed ``limit``."""
+    """After the fold, the counter (absent counts as 0) must not exceed ``limit``."""
 
-    key: Key
-    field: str
+    key: RowKey[CounterRow]
     limit: int
 
 
@@ -118,11 +112,11 @@ class Store(Protocol):
     row that caused it is.
     """
 
-    async def get(self, key: Key) -> tuple[int, Row] | None:
+    async def get(self, key: RowKey[R]) -> tuple[int, R] | None:
         """(version, row), or None."""
         ...
 
-    def ordered(self, key: Key) -> tuple[int, Row] | None:
+    def ordered(self, key: RowKey[R]) -> tuple[int, R] | None:
         """(version, row) as ordered, perhaps not yet durable: for a run that reads its own writes.
 
         Its later commits are ordered, and so become durable, after this row; it must not answer anybody from the row
@@ -131,8 +125,8 @@ class Store(Protocol):
         ...
 
     async def scan(
-        self, prefix: Key, *, after: Key | None = None, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[Key, int, Row]]:
+        self, prefix: RowKey[R], *, after: Key | None = None, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[Key, int, R]]:
         """Rows whose key starts with ``prefix``, in key order, strictly after ``after``."""
         ...
 

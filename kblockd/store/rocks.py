@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
+from kblockd.domain.ledger.rows import Decode, R, decode
 from kblockd.store import opening, schema
 from kblockd.store.committer import Committer, Group, OnHead
 from kblockd.store.database import StoreView, open_view
@@ -32,7 +33,7 @@ from kblockd.store.protocol import (
     Fold,
     Key,
     Payload,
-    Row,
+    RowKey,
     StoreFailed,
     StoreUnreadable,
     Ticket,
@@ -72,6 +73,7 @@ class RocksStore:
         tree: Tree,
         failpoints: Failpoints,
         on_failure: Callable[[str], None],
+        decode: Decode,
     ) -> None:
         self._opened = opened
         self._database = opened.database
@@ -79,7 +81,7 @@ class RocksStore:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._committer = Committer(opened.database, tree, opened.head_file, failpoints, self)
-        self._overlay = Overlay(opened.database)
+        self._overlay = Overlay(opened.database, decode)
         self._head = opened.head_file.head
         self._next = self._head.size
         self._numbers = itertools.count()
@@ -108,6 +110,7 @@ class RocksStore:
         on_failure: Callable[[str], None] | None = None,
         inspect: Callable[[StoreView], None] | None = None,
         ballast_bytes: int = opening.BALLAST_BYTES,
+        decode: Decode = decode,
     ) -> RocksStore:
         """Takes the lock, checks the store read-only, compares it with its head, then opens it for writing.
 
@@ -125,13 +128,14 @@ class RocksStore:
             tree=tree,
             failpoints=failpoints or NoFailpoints(),
             on_failure=on_failure or (lambda reason: None),
+            decode=decode,
         )
         store._committer.start()
         return store
 
     # Reading ---------------------------------------------------------------------------------------------------
 
-    async def get(self, key: Key) -> tuple[int, Row] | None:
+    async def get(self, key: RowKey[R]) -> tuple[int, R] | None:
         """See ``Store.get``."""
         self._check_serving()
         try:
@@ -142,7 +146,7 @@ class RocksStore:
             await writer.seen()
         return row
 
-    def ordered(self, key: Key) -> tuple[int, Row] | None:
+    def ordered(self, key: RowKey[R]) -> tuple[int, R] | None:
         """See ``Store.ordered``."""
         self._check_serving()
         try:
@@ -151,8 +155,8 @@ class RocksStore:
             self._cannot_read(error)
 
     async def scan(
-        self, prefix: Key, *, after: Key | None = None, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[Key, int, Row]]:
+        self, prefix: RowKey[R], *, after: Key | None = None, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[Key, int, R]]:
         """See ``Store.scan``; ``kblockd.store.schema`` defines the key order. With ``reverse``, keys below ``after``.
         Blocks the loop while it reads, a few microseconds per row."""
         self._check_serving()
@@ -232,8 +236,7 @@ class RocksStore:
         """See ``Store.commit``. Does not suspend unless it raises ``Conflict``.
 
         Raises ValueError for a record beyond 65,535 bytes or a key without an encoding, and whatever the fold raises;
-        nothing is written in either case. Rows must be dictionaries of JSON values; any other row is a defect that
-        fails the store.
+        nothing is written in either case. A row that has no JSON is a defect that fails the store.
         """
         self._check_committing()
         try:

@@ -18,7 +18,7 @@ A part is never a prefix of another one, so a scan over ``("step", "run-1")`` ca
     leaf      index                u32 n, n bytes of leaf, then aux                   commit: one per record
     node      level, index         32 bytes: hash of a complete subtree               on_append (kblockd.ledger.merkle)
     payload   scope, sha256        the bytes                                          commit, removed by delete_payload
-    any other chosen by the fold   u64 version, then the row as JSON                  the fold (kblockd.domain.fold)
+    any other chosen by the fold   u64 version, then the row as JSON                  the fold (kblockd.domain.ledger)
 
 Files beside the database, in the data directory::
 
@@ -39,8 +39,8 @@ import struct
 from functools import lru_cache
 from typing import Any, Final
 
-import orjson
-
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.rows import Decode
 from kblockd.store.protocol import Append, Key, Row
 
 FORMAT: Final = b"kblockd.store/2"
@@ -126,14 +126,14 @@ def leaf_key(index: int) -> bytes:
 
 def encode_row(version: int, row: Row) -> bytes:
     """Row envelope: version, then JSON; raises TypeError for a row that is not JSON."""
-    return _U64.pack(version) + orjson.dumps(row)
+    return _U64.pack(version) + rows.encode(row)
 
 
-def decode_row(value: bytes) -> tuple[int, dict[str, Any]]:
-    """(version, row); raises ValueError."""
+def decode_row(key: Key, value: bytes, decode: Decode = rows.decode) -> tuple[int, Any]:
+    """(version, row), the row of the type of its table; raises ValueError."""
     if len(value) < 10:
         raise ValueError(f"row of {len(value)} bytes is too short for a version and an object")
-    return _U64.unpack_from(value)[0], orjson.loads(value[8:])
+    return _U64.unpack_from(value)[0], decode(str(key[0]), value[8:])
 
 
 def encode_leaf(leaf: bytes, aux: bytes) -> bytes:

@@ -9,10 +9,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rocksdict import WriteBatch, WriteOptions
 
+from kblockd.domain.ledger.rows import Decode, decode
 from kblockd.store import schema
 from kblockd.store.database import open_writable, pairs
 from kblockd.store.protocol import Key, Row
@@ -23,10 +24,11 @@ CACHED_ROWS: Final = 20_000
 class Scratch:
     """Created in a new folder under ``parent`` (default: the system's temporary folder); raises OSError."""
 
-    def __init__(self, parent: Path | None = None, *, cached_rows: int = CACHED_ROWS) -> None:
+    def __init__(self, parent: Path | None = None, *, cached_rows: int = CACHED_ROWS, decode: Decode = decode) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="kblockd-verify-", dir=parent))
         self._database = open_writable(self._folder / "rows", create=True)
         self._cached_rows = cached_rows
+        self.decode = decode
         self._rows: dict[Key, tuple[int, Row | None]] = {}
         self._options = WriteOptions()
         # The stubs declare a method; in rocksdict 0.3.29 it is a property.
@@ -38,13 +40,13 @@ class Scratch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self, key: Key) -> Row | None:
+    def read(self, key: Key) -> Any:
         """The row as last put, or None."""
         cached = self._rows.get(key)
         if cached is not None:
             return cached[1]
         value = self._database.get(schema.encode_key_once(key))
-        return None if value is None else schema.decode_row(value)[1]
+        return None if value is None else schema.decode_row(key, value, self.decode)[1]
 
     def put(self, key: Key, version: int, row: Row | None) -> None:
         """Stores a row, or its absence."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kblockd.domain import canonical
 from kblockd.domain.answer import Fault, Unreadable, first_fault
-from kblockd.domain.records import identifier
+from kblockd.domain.ledger import identifier
 from kblockd.upstream.adapter import Facts, Outcome, Sent
 from kblockd.upstream.scope import Scope
 from kblockd.upstream.scrub import Scrubber

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from kblockd.domain.fold import fold
-from kblockd.domain.rows import execution
+from kblockd.domain.ledger import fold
+from kblockd.domain.ledger.rows import execution
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.database import StoreView, open_view
 from kblockd.store.protocol import Append, Payload, Ticket
@@ -108,7 +108,7 @@ def _story(view: StoreView, id_: str) -> tuple[list[Append], list[Payload]]:
     indexes: set[int] = set()
     for key in (execution(id_), ("receipt", id_)):
         found = view.get(key)
-        indexes.update(found[1]["records"] if found else ())
+        indexes.update(found[1].records if found else ())
     records = [record for index in sorted(indexes) if (record := view.leaf(index)) is not None]
     payloads = [Payload(decode_key(key), bytes(data)) for key, data in view.encoded(("payload", id_))]
     return records, payloads

@@ -103,8 +103,8 @@ MUTANTS: Final = (
                 "parts.store.commit(list(conditions) if stage.value == 9 else [held, *conditions], ",
             ),
             Edit(
-                "kblockd/domain/fold.py",
-                '        check(approval["state"] == "approved", record, f"the approval is {approval[\'state\']}")\n',
+                "kblockd/domain/ledger/claim.py",
+                '        check(approval.state == "approved", record, f"the approval is {approval.state}")\n',
                 "",
             ),
             Edit(
@@ -206,7 +206,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the sweep closes without a look",
-        (Edit("kblockd/execution/sweeper.py", ' and (looked or not row["marker"]):\n', ":\n"),),
+        (Edit("kblockd/execution/sweeper.py", " and (looked or not row.marker):\n", ":\n"),),
         "tests/crash/daemon/test_interrupted.py::test_ups_15_the_first_sweep_looks_up_before_it_closes",
         soak=True,
     ),

@@ -6,7 +6,7 @@ or a placeholder stays text. Escaping for the approver's eyes is the approvals' 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from kblockd.domain import canonical, pointer
@@ -96,10 +96,11 @@ def resolve(template: Mapping[str, Any], document: Mapping[str, Any]) -> dict[st
     return {key: pointer.resolve(member, document) for key, member in template.items()}
 
 
-def reveal(contract: ActionContract, document: Mapping[str, Any]) -> dict[str, Any]:
-    """What the caller may see of ``{output, snapshot}``; nothing else ever shows, whatever ``reveal`` says."""
+def reveal(pointers: Sequence[str], document: Mapping[str, Any]) -> dict[str, Any]:
+    """What the caller may see of ``{output, snapshot}``; nothing else ever shows, whatever the contract's ``reveal``
+    says."""
     shown = {key: document[key] for key in ("output", "snapshot") if key in document}
-    kept = pointer.project(contract.reveal, shown)
+    kept = pointer.project(pointers, shown)
     return kept if isinstance(kept, dict) else {}
 
 

@@ -20,6 +20,7 @@ from kblockd.domain.contract.arguments import ArgumentsValidator
 from kblockd.domain.contract.errors import ToolErrors
 from kblockd.domain.contract.reading import Lookup, Reads
 from kblockd.domain.contract.words import (
+    ADDED,
     FROM_LIST,
     ActionType,
     Always,
@@ -68,7 +69,7 @@ class Tool(Part):
     name: ToolName
     kind: Annotated[Literal["write"], later_words("read")]
     errors_are_effect_free: bool
-    errors: ToolErrors | None = None
+    errors: Annotated[ToolErrors | None, ADDED] = None
     effect_key: EffectKey
     arguments_schema: JsonObject
 
@@ -238,7 +239,7 @@ class ActionContract(Part):
 
         Keys that came later are in it only where they are not at their defaults (``additions``).
         """
-        return without_additions(self.model_dump(mode="json", by_alias=True))
+        return without_additions(self, self.model_dump(mode="json", by_alias=True))
 
     @cached_property
     def sha256(self) -> str:

@@ -43,12 +43,15 @@ def parse(document: Any) -> ActionContract:
 def parse_stored(document: Any) -> ActionContract:
     """A contract that a ledger holds, which an older version may have checked; raises ``InvalidContract``.
 
-    What that version accepted and this one refuses to begin with is read in its safe meaning.
+    What that version accepted and this one refuses to begin with is read in its safe meaning. Its document, and with
+    it the digest that everything binds, stays the one that was stored: keys that came later do not change it.
     """
     try:
-        return ActionContract.model_validate(document, strict=True, context={STORED: True})
+        contract = ActionContract.model_validate(document, strict=True, context={STORED: True})
     except ValidationError as error:
         raise InvalidContract(list(_faults(ActionContract, document, error))) from None
+    contract.__dict__["document"] = document  # where the cached property keeps it
+    return contract
 
 
 def parse_model(model: type[Model], document: Any, *, as_json: bool = False) -> Model:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from kblockd.domain.answer import Numbers
-from kblockd.domain.contract.words import JsonObject, Part, Pointer, SecondsOrZero, ToolName
+from kblockd.domain.contract.words import ADDED, JsonObject, Part, Pointer, SecondsOrZero, ToolName
 
 
 class SnapshotRead(Part):
@@ -20,7 +20,7 @@ class SnapshotRead(Part):
     tool: ToolName
     kind: Literal["read"] = "read"
     arguments: JsonObject
-    numbers: Numbers = "refuse"
+    numbers: Annotated[Numbers, ADDED] = "refuse"
     version: Pointer | None = None
 
 
@@ -30,7 +30,7 @@ class VerifyRead(Part):
     tool: ToolName
     kind: Literal["read"] = "read"
     arguments: JsonObject
-    numbers: Numbers = "refuse"
+    numbers: Annotated[Numbers, ADDED] = "refuse"
 
 
 class Reads(Part):
@@ -51,7 +51,7 @@ class Lookup(Part):
     tool: ToolName
     kind: Literal["read"] = "read"
     arguments: JsonObject
-    numbers: Numbers = "refuse"
+    numbers: Annotated[Numbers, ADDED] = "refuse"
     present: Annotated[Pointer, Field(min_length=1)]
     consistent: Literal["strong", "eventual"]
     absent_final_after_seconds: SecondsOrZero | None = None

@@ -6,6 +6,7 @@ kblockd always does (``Always``: only true is taken), or is refused with "not su
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -18,6 +19,16 @@ ALWAYS: Final = "kblockd_always"
 CUSTOM_ERRORS: Final = frozenset({NOT_SUPPORTED_YET, ALWAYS})
 
 _DAY_SECONDS: Final = 86_400
+
+
+class Added(enum.Enum):
+    """What a key may be marked with."""
+
+    LATER = "later"
+
+
+ADDED: Final = Added.LATER
+"""The key came after the first release: see ``additions``."""
 
 
 class Part(BaseModel):

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import KblockError
+from kblockd.domain.ledger.rows import PolicyRow
 from kblockd.domain.outcome import ApprovalView, CallOutcome, Finding, Revocation, StageEvent
 from kblockd.domain.principal import Principal, View
 from kblockd.policy.engine import Decision, PolicyStatus
 from kblockd.policy.explain import Explanation
-from kblockd.store.protocol import Row
 from kblockd.telemetry.recorder import Trace
 
 Outcomes = list[CallOutcome]
@@ -98,7 +98,7 @@ class PoliciesApi(Protocol):
         """Never blocks."""
         ...
 
-    async def activation(self) -> tuple[int, Row] | None:
+    async def activation(self) -> tuple[int, PolicyRow] | None:
         """Index and row of the newest recorded activation."""
         ...
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from kblockd._proto.kblock.v1 import ledger_service_pb2 as pb
 from kblockd.admission import Admission
-from kblockd.domain import records, rows
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, Reason
+from kblockd.domain.ledger import envelope, rows
 from kblockd.ledger.ledger import Entry, SignedHead
 from kblockd.ledger.tlog_proof import TlogProof
 from kblockd.rpc import answers, convert
@@ -27,7 +27,7 @@ class LedgerReader(Protocol):
     async def proof(self, index: int, under: SignedHead | None = ...) -> TlogProof: ...
     async def consistency(self, old: int, new: int) -> Hashes: ...
     async def read(self, first: int, limit: int = ...) -> Entries: ...
-    async def read_rows(self, *prefixes: rows.Key) -> Entries: ...
+    async def read_rows(self, *prefixes: rows.RowKey[rows.Row]) -> Entries: ...
 
 
 class LedgerService:
@@ -109,7 +109,8 @@ class LedgerService:
     ) -> pb.LedgerServiceReadResponse:
         wanted = convert.identifier("execution_id", execution_id)
         outcome, _ = await self._executions.get(caller.view, caller.principal, execution_id=wanted)
-        prefixes: list[rows.Key] = [rows.execution(wanted), rows.receipt(wanted), ("refusal", wanted)]
+        refused = rows.under(rows.LinkRow, "refusal", wanted)
+        prefixes: list[rows.RowKey[rows.Row]] = [rows.execution(wanted), rows.receipt(wanted), refused]
         if outcome.approval_id:
             prefixes.append(rows.approval(outcome.approval_id))
         entries = [entry for entry in await self._ledger.read_rows(*prefixes) if entry.index >= first]
@@ -127,7 +128,7 @@ class LedgerService:
         known: dict[str, bool] = {"": False}
         visible = []
         for entry in entries:
-            execution_id = records.read(entry.leaf).execution
+            execution_id = envelope(entry.leaf).execution
             if execution_id not in known:
                 known[execution_id] = await self._executions.shows(caller.view, execution_id)
             if known[execution_id]:

@@ -11,13 +11,13 @@ from kblockd.admission.offload import offload
 from kblockd.domain import canonical
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import InvalidArgument
+from kblockd.domain.ledger.rows import PolicyRow
 from kblockd.policy.engine import Decision
 from kblockd.policy.entrypoints import ENTRYPOINTS
 from kblockd.policy.floor import Ruling
 from kblockd.rpc import answers
 from kblockd.rpc.identity import Caller
 from kblockd.rpc.services.facades import PoliciesApi
-from kblockd.store.protocol import Row
 
 MAX_INPUT: Final = canonical.MAX_BYTES
 MAX_MESSAGE: Final = 1000
@@ -103,13 +103,13 @@ def _ruling(ruling: Ruling) -> pb.PolicyRuling:
     )
 
 
-def _activation(index: int, row: Row) -> pb.PolicyActivation:
+def _activation(index: int, row: PolicyRow) -> pb.PolicyActivation:
     return pb.PolicyActivation(
-        revision=row["revision"],
-        since=answers.moment(parse_rfc3339(row["at"])),
+        revision=row.revision,
+        since=answers.moment(parse_rfc3339(row.at)),
         ledger_index=index,
-        tests=row["tests"],
-        bundle_sha256=row["bundle_sha256"],
-        bundle_revision=row.get("bundle_revision", ""),
-        signer=row.get("signer", ""),
+        tests=row.tests,
+        bundle_sha256=row.bundle_sha256,
+        bundle_revision=row.bundle_revision,
+        signer=row.signer,
     )

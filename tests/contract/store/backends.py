@@ -10,7 +10,7 @@ from typing import Protocol
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.protocol import Store
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import fold
+from tests.contract.store.folding import decode, fold
 
 
 class Backend(Protocol):
@@ -71,10 +71,12 @@ class RocksBackend:
         self._gate = Gate()
 
     async def open(self) -> Store:
-        return await RocksStore.open(self.folder, fold=fold, tree=MerkleTree(), failpoints=self._gate, ballast_bytes=0)
+        return await RocksStore.open(
+            self.folder, fold=fold, decode=decode, tree=MerkleTree(), failpoints=self._gate, ballast_bytes=0
+        )
 
     async def open_copy(self, target: str) -> Store:
-        return await RocksStore.open(Path(target), fold=fold, tree=MerkleTree(), ballast_bytes=0)
+        return await RocksStore.open(Path(target), fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
 
     def hold(self) -> None:
         self._gate.hold()

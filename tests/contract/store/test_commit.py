@@ -61,7 +61,7 @@ async def test_a_counter_never_passes_its_limit(store: Store) -> None:
 
     async def spend() -> bool:
         try:
-            ticket = await store.commit([AtMost(budget, "count", 10)], [record(add(budget))])
+            ticket = await store.commit([AtMost(budget, 10)], [record(add(budget))])
         except Conflict:
             return False
         await ticket.durable()
@@ -69,17 +69,17 @@ async def test_a_counter_never_passes_its_limit(store: Store) -> None:
 
     assert sum(await asyncio.gather(*[spend() for _ in range(100)])) == 10
     with pytest.raises(Conflict) as raised:
-        await store.commit([AtMost(budget, "count", 10)], [record(add(budget))])
-    assert raised.value.condition == AtMost(budget, "count", 10)
+        await store.commit([AtMost(budget, 10)], [record(add(budget))])
+    assert raised.value.condition == AtMost(budget, 10)
     found = await store.get(budget)
     assert found is not None
     assert found[1]["count"] == 10
-    await (await store.commit([AtMost(budget, "count", 10)], [record(add(budget, -4))])).durable()
+    await (await store.commit([AtMost(budget, 10)], [record(add(budget, -4))])).durable()
     assert sum(await asyncio.gather(*[spend() for _ in range(20)])) == 4
 
 
 async def test_a_counter_that_is_absent_counts_as_zero(store: Store) -> None:
-    ticket = await store.commit([AtMost(("budget", "none"), "count", 0)], [record(put(A, n=1))])
+    ticket = await store.commit([AtMost(("budget", "none"), 0)], [record(put(A, n=1))])
     await ticket.durable()
 
 

@@ -15,6 +15,7 @@ from tests.contract.store.backends import Backend
 from tests.contract.store.folding import add, put, record, remove
 
 A: Key = ("thing", "a")
+COUNT: Key = ("count", "of")
 PAYLOAD: Key = ("payload", "execution-1", "0" * 64)
 
 
@@ -41,7 +42,7 @@ async def test_no_read_answers_before_the_disk_does(store: Store, backend: Backe
     await (await store.commit([], [record(put(("thing", "old"), n=0))])).durable()
     backend.hold()
     await store.commit(
-        [], [record(put(A, n=1)), record(remove(("thing", "old")))], [Payload(PAYLOAD, b"p")], label="held"
+        [], [record(put(A, n=1), add(COUNT)), record(remove(("thing", "old")))], [Payload(PAYLOAD, b"p")], label="held"
     )
     tasks = await blocked(
         store.get(A),
@@ -50,7 +51,7 @@ async def test_no_read_answers_before_the_disk_does(store: Store, backend: Backe
         store.payload(PAYLOAD),
         store.commit([Absent(A)], [record(put(A, n=2))]),
         store.commit([AtVersion(("thing", "old"), 0)], [record(put(A, n=2))]),
-        store.commit([AtMost(A, "n", 0)], [record(put(("other",), n=2))]),
+        store.commit([AtMost(COUNT, 0)], [record(put(("other",), n=2))]),
     )
     waiting = await blocked_read_of_a_node(store)
     # What the group did not write is answered at once, and nothing of it counts as durable.

@@ -12,13 +12,13 @@ from typing import Any
 
 from kblockd.client import Answer, ApprovalPending, Call, Completed, InProgress, Unavailable, UpstreamError
 from kblockd.domain.outcome import ApprovalView
-from kblockd.domain.records import Record, RecordType, read
 from kblockd.evidence import verify_offline
 from kblockd.ledger import checkpoint
 from kblockd.ledger.merkle import verify_consistency
 from tests import harness
 from tests.crash.daemon.forked import ForkedSite
 from tests.harness import approve, merged, refund_contract
+from tests.records import Record, RecordType, read
 from tests.upstreams.payments import PaymentsServer
 
 _numbers = itertools.count(1)

@@ -23,9 +23,9 @@ from kblockd.client import (
     Unavailable,
 )
 from kblockd.domain.outcome import Finding
-from kblockd.domain.records import RecordType
 from tests.crash.daemon.forked import ForkedSite
 from tests.crash.daemon.story import ATTEMPTS, Story, World, call, variant
+from tests.records import RecordType
 from tests.upstreams.payments import PaymentsServer
 
 CLOSE_AFTER = 6
@@ -106,7 +106,7 @@ def test_idm_18_a_refused_connection_is_attempted_again_after_a_death(world: Wor
         assert isinstance(answer.exception(60), Unavailable)
     world.site.start()
     story.check_completed(story.finish())
-    sent = [record for record in story.records() if record.type is RecordType.SENT]
+    sent = [record for record in story.records() if record.type == RecordType.SENT]
     assert [record.attempt for record in sent] == [1, 2]
     assert len({record.body["effect_key"] for record in sent}) == 1
     world.check_ledger()
@@ -169,7 +169,7 @@ def test_rec_06_seven_deaths_of_one_execution(world: World) -> None:
     assert len(world.effects(story.order)) == 1
     world.site.start()
     story.check_completed(story.finish())
-    assert [r.attempt for r in story.records() if r.type is RecordType.SENT] == [1, 2]
+    assert [r.attempt for r in story.records() if r.type == RecordType.SENT] == [1, 2]
     world.check_ledger()
 
 
@@ -318,7 +318,7 @@ def test_rec_08_a_sent_second_attempt_is_not_closed_by_what_was_found_of_the_fir
     finally:
         short.payments.run()
     records = story.records()
-    assert [record.attempt for record in records if record.type is RecordType.SENT] == [1, 2]
+    assert [record.attempt for record in records if record.type == RecordType.SENT] == [1, 2]
     looked, sealed = records[-2:]
     assert (looked.type, looked.body["finding"], sealed.type) == (
         RecordType.RECONCILED,
@@ -335,8 +335,8 @@ def test_ups_15_the_first_sweep_looks_up_before_it_closes(short: World) -> None:
     with short.site.client() as agent:
         story.check_completed(_until_closed(agent, story))
     records = story.records()
-    assert [record.attempt for record in records if record.type is RecordType.SENT] == [1, 2]
-    assert [record.body["finding"] for record in records if record.type is RecordType.RECONCILED] == [
+    assert [record.attempt for record in records if record.type == RecordType.SENT] == [1, 2]
+    assert [record.body["finding"] for record in records if record.type == RecordType.RECONCILED] == [
         "absent",
         "present",
     ]

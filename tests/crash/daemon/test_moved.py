@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kblockd.client import InProgress
-from kblockd.domain.records import RecordType
 from tests.crash.daemon.forked import ForkedSite
 from tests.crash.daemon.story import ATTEMPTS, Story, World, variant
+from tests.records import RecordType
 from tests.upstreams.payments import PaymentsServer
 
 
@@ -55,7 +55,7 @@ def test_ups_14_only_the_place_that_was_agreed_is_asked(two: Two) -> None:
     two.move(two.other.url)
     world.site.start()
     story.wait_for(RecordType.RECONCILED)
-    [told] = [record for record in story.records() if record.type is RecordType.RECONCILED]
+    [told] = [record for record in story.records() if record.type == RecordType.RECONCILED]
     assert (told.body["finding"], told.body["code"]) == ("unprovable", "UPSTREAM_CHANGED")
     with world.site.client() as agent:
         assert isinstance(agent.execute(story.call), InProgress)

@@ -18,11 +18,11 @@ import pytest
 from kblockd_mcp.settings import HANDSHAKE
 
 from kblockd.client import Answer, CallError, Completed, Unavailable, rpcs
-from kblockd.domain.records import Record, RecordType
 from kblockd.watchdog import EXIT_STALLED
 from tests.crash.daemon.forked import ForkedSite
 from tests.crash.daemon.story import ATTEMPTS, Story, World, variant
 from tests.harness import SHORT_CLOCKS
+from tests.records import Record, RecordType
 from tests.upstreams.payments import PaymentsServer
 
 PAST_THE_LEASE = SHORT_CLOCKS["lease_ttl_seconds"] + 0.5
@@ -85,8 +85,8 @@ def test_lse_01_a_marked_call_is_not_sent_past_its_lease(world: World, failpoint
         paused_past_its_lease(world)
         story.check_completed(answer.result(60))
     records = story.records()
-    assert [record.attempt for record in records if record.type is RecordType.SENT] == [1, 2]
-    first = next(record for record in records if record.type is RecordType.ATTEMPT_OUTCOME)
+    assert [record.attempt for record in records if record.type == RecordType.SENT] == [1, 2]
+    first = next(record for record in records if record.type == RecordType.ATTEMPT_OUTCOME)
     assert (first.attempt, first.body["sent"], first.body["code"]) == (1, "not_sent", "LEASE_OR_DEADLINE_ENDED")
     world.check_ledger()
 
@@ -264,8 +264,8 @@ def test_lse_01_a_call_that_waits_for_a_handshake_is_not_sent_past_its_lease(sha
         paused_past_its_lease(shaking)
         story.check_completed(answer.result(60))
     records = story.records()
-    first = next(record for record in records if record.type is RecordType.ATTEMPT_OUTCOME)
+    first = next(record for record in records if record.type == RecordType.ATTEMPT_OUTCOME)
     assert first.attempt == 1
     assert first.body["sent"] in ("not_sent", "lost")  # what is lost was looked up before the next attempt
-    assert [record.attempt for record in records if record.type is RecordType.SENT] == [1, 2]
+    assert [record.attempt for record in records if record.type == RecordType.SENT] == [1, 2]
     shaking.check_ledger()

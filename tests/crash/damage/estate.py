@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kblockd.domain.fold import fold
-from kblockd.domain.records import RecordType, read
+from kblockd.domain.ledger import fold
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.database import open_view
 from kblockd.store.head import read_head
@@ -26,6 +25,7 @@ from kblockd.store.protocol import Append, Key, Payload
 from kblockd.store.rocks import RocksStore
 from tests.crash.daemon.story import Story, World
 from tests.crash.power.powered import CONTRACTS, PoweredSite, WatchedNursery
+from tests.records import RecordType, read
 from tests.upstreams.payments import PaymentsServer
 
 OLD = (400, 400, 400)
@@ -141,7 +141,7 @@ class Copier:
 
 def _belongs(record: Append, execution: str) -> bool:
     found = read(record.leaf)
-    return found.execution == execution and found.type is not RecordType.CALL_REFUSED
+    return found.execution == execution and found.type != RecordType.CALL_REFUSED
 
 
 def _renamed(leaf: bytes, story: Story, number: int) -> bytes:

@@ -11,13 +11,13 @@ from kblockd.ledger.merkle import MerkleTree
 from kblockd.store import opening
 from kblockd.store.protocol import Absent, StoreFailed
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import fold, put, record
+from tests.contract.store.folding import decode, fold, put, record
 
 RECORDS = 400
 
 
 async def opened(folder: Path, **options: object) -> RocksStore:
-    return await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0, **options)  # type: ignore[arg-type]  # passed on
+    return await RocksStore.open(folder, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0, **options)  # type: ignore[arg-type]  # passed on
 
 
 @pytest.fixture

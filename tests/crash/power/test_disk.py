@@ -20,12 +20,12 @@ import asyncio, sys
 from pathlib import Path
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import fold, put, record
+from tests.contract.store.folding import decode, fold, put, record
 
 async def main():
     folder = Path(sys.argv[1])
     for _ in range(2):
-        store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+        store = await RocksStore.open(folder, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
         for n in range(50):
             await (await store.commit([], [record(put(("thing", n), n=n))])).durable()
         await store.close()

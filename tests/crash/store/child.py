@@ -15,7 +15,7 @@ from kblockd.failpoints import EnvironmentFailpoints
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.protocol import Absent, AtVersion, Key, Payload
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import add, fold, put, record
+from tests.contract.store.folding import add, decode, fold, put, record
 
 WORKERS = 8
 
@@ -44,7 +44,9 @@ async def execution(store: RocksStore, name: str) -> None:
 
 async def main(folder: Path) -> None:
     failpoints = EnvironmentFailpoints(os.environ.get("KBLOCKD_FAILPOINT", ""))
-    store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), failpoints=failpoints, ballast_bytes=0)
+    store = await RocksStore.open(
+        folder, fold=fold, decode=decode, tree=MerkleTree(), failpoints=failpoints, ballast_bytes=0
+    )
     say(incarnation=store.incarnation, clean=store.clean)
 
     async def work(worker: int) -> None:

@@ -15,7 +15,7 @@ from kblockd.ledger.verify import verify
 from kblockd.store.database import open_view
 from kblockd.store.head import read_head
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import fold
+from tests.contract.store.folding import decode, fold
 
 CHILD = Path(__file__).with_name("child.py")
 PROJECT = CHILD.parents[3]
@@ -59,7 +59,7 @@ async def check_kept(folder: Path, lines: Iterable[Line]) -> RocksStore:
     Returns the open store.
     """
     promised = list(lines)
-    store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    store = await RocksStore.open(folder, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     for line in promised:
         if "ack" in line:
             found = await store.get(("execution", line["ack"]))
@@ -72,7 +72,7 @@ async def check_kept(folder: Path, lines: Iterable[Line]) -> RocksStore:
     copy = folder / f"copy-{store.incarnation}"
     await store.backup(str(copy))
     with open_view(copy / "store") as view:
-        report = verify(view, fold, heads={**heads, head.size: head.root})
+        report = verify(view, fold, decode=decode, heads={**heads, head.size: head.root})
     assert report.ok, report.differences
     assert report.size == head.size
     return store

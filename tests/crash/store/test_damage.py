@@ -17,13 +17,13 @@ from kblockd.store.database import open_writable
 from kblockd.store.head import Head, HeadFile, read_head
 from kblockd.store.protocol import StoreRefused
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import fold, put, record
+from tests.contract.store.folding import decode, fold, put, record
 
 RECORDS = 1000
 
 
 async def opened(folder: Path, **options: Any) -> RocksStore:
-    return await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0, **options)
+    return await RocksStore.open(folder, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0, **options)
 
 
 async def refusal(folder: Path) -> str:
@@ -334,6 +334,6 @@ async def test_a_start_looks_at_the_tail_whole_and_at_samples_before_it(
             looked.append(index)
             return super().holds(index, leaf, raw)
 
-    store = await RocksStore.open(stopped, fold=fold, tree=Tree(), ballast_bytes=0)
+    store = await RocksStore.open(stopped, fold=fold, decode=decode, tree=Tree(), ballast_bytes=0)
     await store.close()
     assert looked == [0, 4, 8, 9, 10, 11]

@@ -12,7 +12,7 @@ import pytest
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.protocol import StoreRefused
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import fold, put, record
+from tests.contract.store.folding import decode, fold, put, record
 from tests.crash.store.process import PROJECT, Line, check_kept, run_until_killed, spawn
 
 
@@ -59,7 +59,7 @@ async def test_led_06_a_second_open_is_refused_by_name_and_the_first_keeps_worki
         before = (tmp_path / "lock").stat().st_ino, (tmp_path / "store" / "LOCK").stat().st_ino
         for _ in range(2):
             with pytest.raises(StoreRefused) as raised:
-                await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+                await RocksStore.open(tmp_path, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
             assert f"data_dir {tmp_path} is in use by process {process.pid}" in str(raised.value)
         assert before == ((tmp_path / "lock").stat().st_ino, (tmp_path / "store" / "LOCK").stat().st_ino)
         # A second daemon says the same; the first one goes on.
@@ -83,12 +83,14 @@ from pathlib import Path
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.protocol import StoreFailed
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import fold, put, record
+from tests.contract.store.folding import decode, fold, put, record
 
 async def main():
     reasons = []
     folder = Path(sys.argv[1])
-    store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), on_failure=reasons.append, ballast_bytes=0)
+    store = await RocksStore.open(
+        folder, fold=fold, decode=decode, tree=MerkleTree(), on_failure=reasons.append, ballast_bytes=0
+    )
     await (await store.commit([], [record(put(("thing", "kept"), n=1))])).durable()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))
@@ -110,7 +112,7 @@ async def main():
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     await store.close()
     print(n, flush=True)
-    store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    store = await RocksStore.open(folder, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     assert not store.clean
     assert (await store.get(("thing", "kept"))) is not None
     for index in range(n):

@@ -17,7 +17,7 @@ from kblockd.store.head import HeadFile, read_head
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.protocol import StoreRefused
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import fold, put, record
+from tests.contract.store.folding import decode, fold, put, record
 
 RECORDS = 40
 SEEN = {"seen"}
@@ -33,7 +33,7 @@ async def old(tmp_path: Path) -> Path:
     """A store of the older format, after an orderly stop."""
     folder = tmp_path / "old"
     folder.mkdir()
-    store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    store = await RocksStore.open(folder, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     for n in range(RECORDS):
         await (await store.commit([], [record(put(("thing", n), n=n))])).durable()
     await store.close()

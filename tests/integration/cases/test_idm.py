@@ -17,7 +17,7 @@ from kblockd.client.answers import Completed, Denied, Held
 from kblockd.client.errors import AlreadyExists
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import FailedPrecondition
-from kblockd.domain.rows import target
+from kblockd.domain.ledger.rows import target
 from kblockd.execution.consume import Claim
 from kblockd.execution.decide import check_deadline, check_observed
 from kblockd.execution.leases import Leases
@@ -173,7 +173,7 @@ def action(effect: str, deadline: dt.datetime | None = None) -> Any:
     )
 
 
-WAITING = {"state": "pending", "not_after": rfc3339(END)}
+WAITING: Any = SimpleNamespace(state="pending", not_after=rfc3339(END))
 JUDGES: dict[str, Callable[[Any], bool]] = {
     "approval": lambda parts: state_at(WAITING, parts.clock.now()) == "expired",
     "action": lambda parts: refuses(check_clock, parts, action("allow"), again=False),

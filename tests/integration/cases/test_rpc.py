@@ -17,12 +17,12 @@ import pytest
 
 from kblockd.client import Answer, AsyncClient, CallError, Client, Completed, Unavailable
 from kblockd.daemon import GRACE_SECONDS
-from kblockd.domain.records import RecordType
 from tests.crash.daemon.story import Gone, Story, World
 from tests.integration.cases.calls import demo
 from tests.integration.cases.wire import Proxy
 from tests.integration.pipeline.local import effects, order, until
 from tests.integration.staged import StagedSite
+from tests.records import RecordType
 from tests.upstreams.payments import PaymentsServer
 
 MANY = 300

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kblockd.domain.records import Record, RecordType, read
 from tests.crash.daemon.forked import ForkedSite
 from tests.harness import ROOT, refund_contract
+from tests.records import Record, RecordType, read
 from tests.upstreams.payments import PaymentsServer
 
 _numbers = itertools.count(1)
@@ -109,7 +109,7 @@ class Crowd:
         ours: set[str] = set()
         found = []
         for record in self.records():
-            if record.type is RecordType.PROPOSED and record.body["target"]["id"] == order:
+            if record.type == RecordType.PROPOSED and record.body["target"]["id"] == order:
                 ours.add(record.execution)
             elif record.execution in ours and record.type in (RecordType.CLAIMED, RecordType.SEALED):
                 found.append((str(record.type), record.execution))

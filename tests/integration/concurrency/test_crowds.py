@@ -26,11 +26,11 @@ from kblockd.client import (
     NotFound,
 )
 from kblockd.domain.outcome import Finding
-from kblockd.domain.records import RecordType
 from tests.crash.daemon.story import call, variant
 from tests.harness import approve
 from tests.integration.concurrency.callers import made
 from tests.integration.concurrency.crowd import Crowd, ask, let_through
+from tests.records import RecordType
 
 PROCESSES = 4
 EACH = 50
@@ -253,8 +253,8 @@ def test_many_findings_on_one_hold(crowd: Crowd) -> None:
         got = list(threads.map(resolve, findings))
         answer = agent.execute(one)
     ours = [record for record in crowd.records() if record.execution == held.execution_id]
-    resolved = [record for record in ours if record.type is RecordType.RESOLVED]
-    sealed = [record for record in ours if record.type is RecordType.SEALED]
+    resolved = [record for record in ours if record.type == RecordType.RESOLVED]
+    sealed = [record for record in ours if record.type == RecordType.SEALED]
     assert (len(resolved), len(sealed)) == (1, 1)
     classes = {"present": "completed_verified", "absent": "failed_before_side_effect", "unprovable": "unknown_outcome"}
     assert answer.result_class == sealed[0].body["class"] == classes[resolved[0].body["finding"]]

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from kblockd.client import ApprovalPending, CallError, Client, Completed, NotFound, ResourceExhausted
-from kblockd.domain.records import RecordType
 from tests.crash.daemon.story import call, variant
 from tests.harness import approve
 from tests.integration.concurrency.callers import made
 from tests.integration.concurrency.crowd import Crowd, Got, ask, let_through
+from tests.records import RecordType
 
 EXECUTIONS = 3
 PENDING = 2
@@ -82,7 +82,7 @@ def test_more_pending_approvals_than_an_agent_may_have(crowd: Crowd) -> None:
             agent.get(caller_key=str(calls[-1].key))
         assert isinstance(other.execute(call(crowd.order(), "of-another")), ApprovalPending)
         approve(crowd.site, pending[0].approval_id, "deny")
-        decided = [record for record in crowd.records() if record.type is RecordType.APPROVAL_DECIDED]
+        decided = [record for record in crowd.records() if record.type == RecordType.APPROVAL_DECIDED]
         assert decided[-1].body["approval_id"] == pending[0].approval_id  # so what came before would be there, too
         assert "PENDING_LIMIT" not in {record.body.get("reason") for record in crowd.records()}
         assert isinstance(agent.execute(calls[-1]), ApprovalPending)
@@ -108,7 +108,7 @@ def _nothing_is_known_of(crowd: Crowd, asked: list[Got]) -> None:
         for one in asked:
             with pytest.raises(NotFound):
                 agent.get(caller_key=one["key"])
-    proposed = {r.body["target"]["id"] for r in crowd.records() if r.type is RecordType.PROPOSED}
+    proposed = {r.body["target"]["id"] for r in crowd.records() if r.type == RecordType.PROPOSED}
     assert not proposed & {one["order"] for one in asked}
 
 

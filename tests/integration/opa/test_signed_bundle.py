@@ -16,7 +16,7 @@ import pytest
 from kblockd import decision_point
 from kblockd.client.answers import Completed
 from kblockd.client.errors import Unavailable
-from kblockd.domain import rows
+from kblockd.domain.ledger import rows
 from tests.contract.policy.bundles import SIGNATURES, KeyPair, packed, put, signed
 from tests.contract.policy.support import files, opa_binary, package
 from tests.harness import refund

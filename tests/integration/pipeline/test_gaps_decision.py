@@ -13,14 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from kblockd.client.answers import ApprovalPending, Completed, UpstreamError
 from kblockd.client.calls import Call
 from kblockd.client.errors import Aborted, AlreadyExists, CallError, FailedPrecondition, PermissionDenied
-from kblockd.domain import rows
 from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import TargetPin
+from kblockd.domain.ledger import rows
 from kblockd.evidence import dsse
 from kblockd.evidence.receipts import sign_statement
 from kblockd.evidence.statements import Approval, read
@@ -207,7 +208,7 @@ class Tampering:
         patch.setattr(self.parts.store, "get", self.get)
 
     async def _on(self) -> bool:
-        return not self.from_marker or (await self._get(rows.execution(self.execution_id)))[1]["marker"] > 0
+        return not self.from_marker or (await self._get(rows.execution(self.execution_id)))[1].marker > 0
 
     async def leaf(self, index: int) -> Append | None:
         record: Append | None = await self._leaf(index)
@@ -220,15 +221,16 @@ class Tampering:
         if key != rows.approval(self.approval_id) or not self.fits or not await self._on():
             return found
         version, row = found
-        decisions = [{**decision, "dsse_sha256": sha256_hex(self.envelope or b"")} for decision in row["decisions"]]
-        return version, {**row, "decisions": decisions}
+        digest = sha256_hex(self.envelope or b"")
+        decisions = tuple(replace(decision, dsse_sha256=digest) for decision in row.decisions)
+        return version, replace(row, decisions=decisions)
 
 
 def decided(site: LocalSite, approval_id: str) -> tuple[int, bytes]:
     """Where the decision on an approval stands in the ledger, and its signed form."""
     parts = site.daemon.parts
     _, row = site.run(parts.store.get(rows.approval(approval_id)))
-    index = row["decisions"][0]["index"]
+    index = row.decisions[0].index
     return index, site.run(parts.store.leaf(index)).aux
 
 

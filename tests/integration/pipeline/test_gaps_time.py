@@ -14,8 +14,8 @@ from typing import Any, Final
 import pytest
 
 from kblockd.client.answers import Answer, Held, UpstreamError
-from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
+from kblockd.domain.ledger import rows
 from kblockd.domain.outcome import CallStatus, Finding
 from kblockd.evidence import verify_offline
 from kblockd.policy import entrypoints
@@ -150,7 +150,7 @@ def test_r747_a_retry_whose_planning_took_too_long_is_not_begun(
         if entrypoint == entrypoints.RECOVERY:
             shop.listen_again()
             _, row = await parts.store.get(rows.execution(pending.execution_id))
-            over = parse_rfc3339(row["deadline_at"]) - parts.clock.now()
+            over = parse_rfc3339(row.deadline_at) - parts.clock.now()
             await asyncio.sleep(max(0.0, over.total_seconds()) + 0.05)
         return found
 

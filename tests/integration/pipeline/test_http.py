@@ -10,7 +10,7 @@ import pytest
 
 from kblockd.client.answers import Answer, Completed, Held, UpstreamError
 from kblockd.client.errors import Aborted, FailedPrecondition, Unavailable
-from kblockd.domain import rows
+from kblockd.domain.ledger import rows
 from kblockd.domain.outcome import Finding
 from tests.harness import approve
 from tests.integration.pipeline import shop as shops

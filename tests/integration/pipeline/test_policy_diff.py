@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 
 from kblockd.cli.kblockd import kblockd
 from kblockd.client.answers import ApprovalPending, Completed
-from kblockd.domain import rows
-from kblockd.domain.records import RecordType
+from kblockd.domain.ledger import rows
 from kblockd.execution.retention import WHAT, InputRetention
 from kblockd.policy.recorded import decisions
 from kblockd.store.database import open_view
@@ -22,6 +21,7 @@ from tests.contract.policy.support import opa_binary
 from tests.harness import approve
 from tests.integration.pipeline.limits import limited, policy, refunds
 from tests.integration.pipeline.local import LocalSite, news, order, refund_in, size
+from tests.records import RecordType
 
 CENTS = range(1, 1001)
 CALLERS = 1  # stage 0 decides once that the agent may call Execute

@@ -14,9 +14,9 @@ import pytest
 from kblockd.client.answers import Completed, Held
 from kblockd.client.calls import Call
 from kblockd.client.errors import FailedPrecondition
-from kblockd.domain import rows
 from kblockd.domain.canonical import digest
 from kblockd.domain.envelope import TargetPin
+from kblockd.domain.ledger import rows
 from kblockd.policy.recorded import Inputs, Question, Recorded, decisions
 from kblockd.store.database import open_view
 from tests.harness import approve, refund

@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 from typing import Any, Final
 
 from kblockd.domain import contract
-from kblockd.domain.records import RecordType
 from kblockd.execution.activate import Activation
 from kblockd.upstream.model import ToolPin
 from tests.harness import revoke
 from tests.integration.staged import CONSUMPTION, StagedSite
+from tests.records import RecordType
 
 PAST_THE_APPROVAL: Final = 601.0  # seconds; an approval is good for 600
 _NO_MORE: Final = ('"ok": count(problems) == 0,', '"ok": count(problems) == -1,')

@@ -10,7 +10,7 @@ from typing import Any
 
 from kblockd.client.answers import Answer
 from kblockd.client.errors import CallError
-from kblockd.domain import rows
+from kblockd.domain.ledger import rows
 from kblockd.execution.mark_sent import RELIED_ON_CHANGED
 from tests.integration.pipeline.local import effects
 from tests.integration.races.changes import Change, Expired, PolicyForbids, Revoked
@@ -34,7 +34,7 @@ class Raced:
     def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """(index, record) of everything that came into the ledger since the action was proposed, in order."""
         _, row = self.site.run(self.site.parts.store.get(rows.execution(self.execution_id)))
-        after: int | None = row["records"][0]
+        after: int | None = row.records[0]
         while after is not None:
             page = self.site.reader.read_ledger(from_index=after, limit=500)
             for index, leaf in page.leaves:
@@ -106,7 +106,7 @@ def _check_before(race: Raced, change: Change, index: int, claim: dict[str, Any]
     changes = [i for i, record in race.records() if record["type"] == change.type]
     if isinstance(change, Expired):
         approval = race.site.run(race.site.parts.store.get(rows.approval(race.approval_id)))[1]
-        assert claim["at"] < approval["not_after"], (claim, approval)
+        assert claim["at"] < approval.not_after, (claim, approval)
     elif change.reasons:
         assert bool(changes) != change.too_late, "the change is not on record, or is although it was refused"
         assert all(index < changed for changed in changes), (index, changes)
@@ -122,9 +122,9 @@ def _check_refused(race: Raced, change: Change) -> None:
     else:
         assert (race.told.status.name, race.told.consumed) == ("DENIED", False), race.told
     approval = race.site.run(race.site.parts.store.get(rows.approval(race.approval_id)))[1]
-    assert approval["state"] in UNUSED, approval
+    assert approval.state in UNUSED, approval
     if isinstance(change, Revoked):
         execution = race.site.run(race.site.parts.store.get(rows.execution(race.execution_id)))[1]
-        assert (approval["state"], execution["state"], execution["code"]) == ("revoked", "rejected", "APPROVAL_REVOKED")
+        assert (approval.state, execution.state, execution.code) == ("revoked", "rejected", "APPROVAL_REVOKED")
     assert race.sent() == []
     assert effects(race.pay, race.order) == []

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kblockd.client.answers import Answer, Completed, Held
-from kblockd.domain import rows
 from kblockd.domain.errors import Reason
+from kblockd.domain.ledger import rows
 from kblockd.execution.stages import Stage
 from kblockd.policy.engine import PolicyFailure
 from kblockd.upstream.adapter import Outcome, Sent

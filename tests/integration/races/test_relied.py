@@ -13,9 +13,9 @@ import pytest
 
 from kblockd.client.answers import Answer, Completed, InProgress, UpstreamError
 from kblockd.client.errors import CallError
-from kblockd.domain import rows
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Reason, Unavailable
+from kblockd.domain.ledger import rows
 from kblockd.execution import seal
 from kblockd.policy.engine import PolicyFailure
 from tests.harness import EFFECT_FREE, approve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,11 +32,11 @@ COUNSEL = person("counsel", "person:counsel", "legal")
 PEOPLE = {one.id: one for one in (AGENT, TEAM, LEAD, MOVED_ON, OPERATOR, COUNSEL)}
 
 
-def row(*owners: str, **changes: Any) -> dict[str, Any]:
+def row(*owners: str, **changes: Any) -> Any:
     """An approval that ``owners`` have decided."""
-    decisions = [{"owner": owner, "verdict": "approve"} for owner in owners]
+    decisions = [SimpleNamespace(owner=owner, verdict="approve") for owner in owners]
     asked = {"requester": "local:agent", "owner": "team:bot", "roles": ["finance"], "execution": "exe_1"}
-    return {**asked, "decisions": decisions, **changes}
+    return SimpleNamespace(**{**asked, "floor_roles": (), "decisions": decisions, **changes})
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,9 @@ def test_who_is_configured_otherwise_now_changes_nothing(check: Any) -> None:
 
 def found(state: str, marker: int = 0, result_class: str = "", *, executing: bool = False) -> Asked:
     """An approval in that state, and its execution."""
-    execution = {"state": "executing" if executing else "failed", "marker": marker, "result_class": result_class}
+    execution: Any = SimpleNamespace(
+        state="executing" if executing else "failed", marker=marker, result_class=result_class
+    )
     return Asked(row(state=state, not_after=rfc3339(UNTIL)), execution, ())
 
 

@@ -17,14 +17,14 @@ from click.testing import CliRunner, Result
 from ruamel.yaml import YAML
 
 from kblockd.cli.kblockd import kblockd
-from kblockd.domain.fold import fold
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import fold
 from kblockd.ledger.ledger import Ledger
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.database import open_writable
 from kblockd.store.protocol import Append
 from kblockd.store.rocks import RocksStore
 from kblockd.store.schema import encode_key
+from tests.records import Record, RecordType, filled
 
 CONFIG = Path(__file__).parents[3] / "config"
 Run = Callable[..., Result]
@@ -172,7 +172,7 @@ async def _fill(data_dir: Path, records: int) -> str:
     store = await RocksStore.open(data_dir, fold=fold, tree=tree, ballast_bytes=0)
     try:
         for number in range(records):
-            body = {"instance": f"kblockd-{number}"}
+            body = filled(RecordType.DAEMON_STARTED, instance=f"kblockd-{number}")
             record = Record(RecordType.DAEMON_STARTED, "2026-11-29T12:00:00.000000Z", body=body)
             await (await store.commit((), [Append(record.leaf())])).durable()
         return (await Ledger(store, "kblockd.example/test/1", lambda: []).root(store.size())).hex()

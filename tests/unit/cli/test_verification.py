@@ -9,13 +9,13 @@ import pytest
 
 from kblockd.cli import verification
 from kblockd.cli.verification import LOOKS, verify_directory
-from kblockd.domain.fold import fold
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import fold
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger.verify import Report
 from kblockd.store.lock import DirectoryLock
 from kblockd.store.protocol import Append, StoreRefused
 from kblockd.store.rocks import RocksStore
+from tests.records import Record, RecordType, filled
 
 RECORDS = 3
 
@@ -27,7 +27,11 @@ async def data_dir(tmp_path: Path) -> Path:
     folder.mkdir(mode=0o700)
     store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0)
     for number in range(RECORDS):
-        record = Record(RecordType.DAEMON_STARTED, "2026-11-29T12:00:00.000000Z", body={"instance": f"k-{number}"})
+        record = Record(
+            RecordType.DAEMON_STARTED,
+            "2026-11-29T12:00:00.000000Z",
+            body=filled(RecordType.DAEMON_STARTED, instance=f"k-{number}"),
+        )
         await (await store.commit((), [Append(record.leaf())])).durable()
     await store.close()
     return folder

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kblockd.domain.records import Record, RecordType
+from tests.records import Record, RecordType
 
 DIGEST = re.compile(r"(?:[0-9a-f]{64})?")
 TIME = re.compile(r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z)?")
@@ -177,7 +177,7 @@ def faults(record: Record) -> list[str]:
     """What in a record's body is missing, surplus, or something else than its kind: free text above all."""
     fields = {**BODIES[record.type], "stages": STAGES}
     found = [f"{name} is surplus" for name in record.body.keys() - fields.keys()]
-    optional = OPTIONAL | (_undecided(record.stage) if record.type is RecordType.CALL_REFUSED else set())
+    optional = OPTIONAL | (_undecided(record.stage) if record.type == RecordType.CALL_REFUSED else set())
     found += [f"{name} is missing" for name in fields.keys() - record.body.keys() - optional]
     found += [f"{name} is {value!r}" for name, value in record.body.items() if not _is(fields.get(name), value)]
     return [f"{record.type}: {fault}" for fault in sorted(found)]

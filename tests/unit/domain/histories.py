@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from kblockd.domain.clock import rfc3339
-from kblockd.domain.fold import fold
-from kblockd.domain.records import RECEIPT_PREDICATE, Record, RecordType
-from kblockd.domain.rows import COUNTERS, Key
+from kblockd.domain.ledger import fold, rows
+from kblockd.domain.ledger.rows import COUNTERS, Key
+from tests.records import RECEIPT_PREDICATE, TIMED, Record, RecordType, document
 
 START = dt.datetime(2026, 11, 1, 12, 0, tzinfo=dt.UTC)
 
@@ -47,12 +47,16 @@ class Ledger:
 
     def row(self, *key: str | int) -> Any:
         """The row, or None."""
+        return document(self.read(key))
+
+    def read(self, key: Key) -> Any:
+        """The row as the fold reads it, or None."""
         found = self.rows.get(key)
-        return None if found is None else orjson.loads(found)
+        return None if found is None else rows.decode(str(key[0]), found)
 
     def table(self, name: str) -> dict[Key, Any]:
         """All rows of one table."""
-        return {key: orjson.loads(row) for key, row in self.rows.items() if key[0] == name}
+        return {key: self.row(*key) for key in self.rows if key[0] == name}
 
     def add(self, record: Record | bytes) -> int:
         """Folds one more record; whatever the fold raises leaves everything as it was. Holds it to being pure."""
@@ -62,47 +66,47 @@ class Ledger:
 
         def read(key: Key) -> Any:
             if key not in seen:
-                seen[key] = self.row(*key)
+                seen[key] = self.read(key)
             return seen[key]
 
         try:
             changes = fold(read, index, leaf)
             assert fold(read, index, leaf) == changes, "the fold gives two answers"
         finally:
-            assert seen == {key: self.row(*key) for key in seen}, "the fold changed a row that it read"
+            assert seen == {key: self.read(key) for key in seen}, "the fold changed a row that it read"
         assert len({key for key, _ in changes}) == len(changes), "one record writes a row twice"
         self.leaves.append(leaf)
         for key, row in changes:
             if row is None:
                 self.rows.pop(key, None)
             else:
-                self.rows[key] = orjson.dumps(row)
+                self.rows[key] = rows.encode(row)
                 self.versions[key] = index
         return index
 
     def again(self, key: Key) -> Any:
         """The row, folded from nothing over the records that it lists: what the start and ``verify`` rely on."""
         state: dict[Key, Any] = {}
-        for index in orjson.loads(self.rows[key])["records"]:
+        for index in self.row(*key)["records"]:
             for changed, row in fold(state.get, index, self.leaves[index]):
-                state[changed] = None if row is None else orjson.loads(orjson.dumps(row))
-        return state.get(key)
+                state[changed] = None if row is None else rows.decode(str(changed[0]), rows.encode(row))
+        return document(state.get(key))
 
     def check_rows(self, since: int = 0) -> None:
         """Every row that lists its records follows from them, and was written last by the last of them; with ``since``
         only those that a record from there on has written."""
-        for key, row in self.rows.items():
+        for key in self.rows:
             if self.versions[key] < since:
                 continue
-            document = orjson.loads(row)
+            row = self.row(*key)
             if key[0] in COUNTERS:
-                assert document.keys() == {"count"}
-                assert document["count"] > 0
+                assert row.keys() == {"count"}
+                assert row["count"] > 0
                 continue
-            indexes = document["records"]
+            indexes = row["records"]
             assert indexes == sorted(set(indexes)), key
             assert indexes[-1] == self.versions[key], key
-            assert self.again(key) == document, key
+            assert self.again(key) == row, key
 
 
 class Records:
@@ -117,10 +121,10 @@ class Records:
         self.approval_id = ""
 
     def make(self, type_: RecordType, stage: int | None, **body: Any) -> Record:
-        """One record with the timings that the journal puts in."""
+        """One record with the timings that the journal puts in, where its type has them."""
         self.seconds += 1
         at = rfc3339(START + dt.timedelta(seconds=self.seconds))
-        body = {**body, "stages": [[stage or 0, 120]]}
+        body = {**body, "stages": [[stage or 0, 120]]} if type_ in TIMED else body
         return Record(type_, at, self.tenant, self.execution, self.attempt, stage, body)
 
     def proposed(

@@ -103,13 +103,13 @@ def test_read_and_lookup_arguments_are_resolved() -> None:
 
 def test_a_caller_sees_what_is_revealed_and_nothing_else() -> None:
     known = {"args": ARGS, "output": {"refund_id": "r1", "status": "ok", "iban": "DE00"}, "snapshot": {"email": "x"}}
-    assert contracts.reveal(contract(), known) == {"output": {"refund_id": "r1", "status": "ok"}}
-    assert contracts.reveal(contract(reveal=[]), known) == {}
+    assert contracts.reveal(contract().reveal, known) == {"output": {"refund_id": "r1", "status": "ok"}}
+    assert contracts.reveal(contract(reveal=[]).reveal, known) == {}
     everything = {"output": known["output"], "snapshot": known["snapshot"]}
-    assert contracts.reveal(contract(reveal=[""]), known) == everything
-    assert contracts.reveal(contract(reveal=["/snapshot"]), known) == {"snapshot": {"email": "x"}}
-    assert contracts.reveal(contract(), {"args": ARGS}) == {}
-    assert contracts.reveal(contract(), {"output": "not an object"}) == {}
+    assert contracts.reveal(contract(reveal=[""]).reveal, known) == everything
+    assert contracts.reveal(contract(reveal=["/snapshot"]).reveal, known) == {"snapshot": {"email": "x"}}
+    assert contracts.reveal(contract().reveal, {"args": ARGS}) == {}
+    assert contracts.reveal(contract().reveal, {"output": "not an object"}) == {}
 
 
 @pytest.mark.parametrize(

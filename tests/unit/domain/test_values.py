@@ -13,7 +13,7 @@ from kblockd.domain.values import replaced, value_type
 
 ROOT = Path(__file__).parents[3]
 CHANGED = """
-from kblockd.domain.records import Record
+from tests.records import Record
 from kblockd.store.protocol import Absent
 
 def change(record: Record, condition: Absent) -> None:

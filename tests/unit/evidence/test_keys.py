@@ -15,10 +15,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kblockd.domain.canonical import canonical, sha256_hex
 from kblockd.evidence import dsse, keys
-from kblockd.evidence.ceremony import add_effect_secret, add_key, init_keys, record_body, retire
+from kblockd.evidence.ceremony import add_effect_secret, add_key, init_keys, retire, signing_key
 from kblockd.evidence.errors import KeyNotValid, KeysRefused, UnknownKey
 from kblockd.evidence.jwks import KeySet, PublicKey, Role, thumbprint
 from kblockd.evidence.keyring import KeyRing, open_keyset
+from tests.records import document
 from tests.unit.evidence.samples import World
 
 FILES = {"result.pem", "log.pem", "approval.pem", "effect.pem", "root.pub.pem", "keyset.dsse.json"}
@@ -403,7 +404,7 @@ def test_retire_only_shortens_and_leaves_the_role_without_a_key(world: World) ->
 
 def test_record_bodies_bind_the_signed_key_set(world: World) -> None:
     change = add_key(world.folder, world.root_file, Role.RESULT, from_index=7)
-    added, retired = record_body(change.added[0], change.envelope), record_body(change.retired[0], change.envelope)
+    added, retired = (document(signing_key(key, change.envelope)) for key in (change.added[0], change.retired[0]))
     assert added == {
         "kid": change.added[0].kid,
         "role": "result",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kblockd.domain import rows
+from kblockd.domain.ledger import rows
+from kblockd.domain.ledger.values import Target
 from kblockd.domain.states import ResultClass, State
 from kblockd.execution import confirm
 from kblockd.execution.action import Run
@@ -16,7 +17,7 @@ from kblockd.execution.leases import Leases
 from kblockd.execution.recover import Ending, Hold
 
 START = dt.datetime(2026, 12, 1, tzinfo=dt.UTC)
-TARGET = {"type": "order", "id": "o-1"}
+TARGET = Target("order", "o-1")
 
 
 class Clock:
@@ -47,7 +48,7 @@ async def test_ups_07_a_target_that_stays_busy_is_waited_for_as_long_as_for_a_lo
     leases = Leases(clock, 1, 30.0, 10.0, 1.0)
     leases.acquire("exe_other", rows.target("acme", "shop", **{"type_": "order", "id_": "o-1"}))
     parts: Any = SimpleNamespace(clock=clock, leases=leases, clocks=SimpleNamespace(reconcile_seconds=60))
-    journal: Any = SimpleNamespace(written=None, row=lambda parts: {})
+    journal: Any = SimpleNamespace(written=None, row=lambda parts: None)
     action: Any = SimpleNamespace(execution_id="exe_1", tenant="acme", upstream="shop", target=TARGET)
     run = Run(action, journal, attempt=2, again=True)
     ending = Ending(run, State.FAILED, ResultClass.FAILED_BEFORE_SIDE_EFFECT, "HTTP_409", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ VERDICTS = [None, "expected", "tolerated", "inconclusive", "prohibited"]
 @pytest.mark.parametrize("finding", list(Finding))
 def test_c23_an_operators_finding_decides_state_and_class(verdict: str | None, finding: Finding) -> None:
     """kblockd/execution/README.md#held: present is success unless the authority showed something prohibited."""
-    row: dict[str, Any] = {"verification": {"verdict": verdict}} if verdict else {}
+    row: Any = SimpleNamespace(verification=SimpleNamespace(verdict=verdict) if verdict else None)
     state, result_class, code = ending_of(row, finding)
     if finding is Finding.PRESENT and verdict == "prohibited":
         assert (state, result_class) == (State.FAILED, ResultClass.FAILED_AFTER_SIDE_EFFECT)
@@ -31,9 +32,10 @@ def test_c23_an_operators_finding_decides_state_and_class(verdict: str | None, f
     assert (code == "") == (state is State.SUCCEEDED)
 
 
-def row(marker: int, phase: Phase, **fields: Any) -> dict[str, Any]:
+def row(marker: int, phase: Phase, finding: str = "", result_class: str = "") -> Any:
     """An execution that nobody can take further."""
-    return {"marker": marker, "phase": phase, "result_class": "", **fields}
+    found = SimpleNamespace(finding=finding) if finding else None
+    return SimpleNamespace(marker=marker, phase=phase, result_class=result_class, finding=found)
 
 
 BEFORE = ResultClass.FAILED_BEFORE_SIDE_EFFECT
@@ -46,16 +48,16 @@ BEFORE = ResultClass.FAILED_BEFORE_SIDE_EFFECT
         (row(1, Phase.SENT), ResultClass.UNKNOWN_OUTCOME),
         (row(1, Phase.ACCEPTED), ResultClass.UNKNOWN_OUTCOME),
         (row(1, Phase.RECONCILING), ResultClass.UNKNOWN_OUTCOME),
-        (row(1, Phase.RECONCILING, finding={"finding": "unprovable"}), ResultClass.UNKNOWN_OUTCOME),
-        (row(1, Phase.RECONCILING, finding={"finding": "present"}), ResultClass.UNKNOWN_OUTCOME),
-        (row(1, Phase.RECONCILING, finding={"finding": "absent"}), BEFORE),
+        (row(1, Phase.RECONCILING, finding="unprovable"), ResultClass.UNKNOWN_OUTCOME),
+        (row(1, Phase.RECONCILING, finding="present"), ResultClass.UNKNOWN_OUTCOME),
+        (row(1, Phase.RECONCILING, finding="absent"), BEFORE),
         (row(1, Phase.VERIFYING), ResultClass.UNKNOWN_OUTCOME),
         (row(1, Phase.RECOVERING, result_class=BEFORE), BEFORE),
         (row(1, Phase.RECOVERING, result_class=ResultClass.UNKNOWN_OUTCOME), ResultClass.UNKNOWN_OUTCOME),
-        (row(1, Phase.RECOVERING, finding={"finding": "absent"}), BEFORE),
+        (row(1, Phase.RECOVERING, finding="absent"), BEFORE),
     ],
 )
-def test_r460_a_closure_by_age_says_what_is_proved(closed: dict[str, Any], result_class: ResultClass) -> None:
+def test_r460_a_closure_by_age_says_what_is_proved(closed: Any, result_class: ResultClass) -> None:
     """R460, R461, C7: before the upstream was called where the missing marker proves it, else unknown; a proved
     absence stays one."""
     found, words = closure(closed)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kblockd.domain.records import Record, RecordType
 from kblockd.execution import history
 from kblockd.store.protocol import Append
+from tests.records import Record, RecordType, filled
 
 AT = "2026-12-01T00:00:00.000000Z"
 
@@ -22,7 +22,7 @@ class Ledger:
         self.parts: Any = SimpleNamespace(store=self)
 
     def add(self, type_: RecordType, attempt: int, **body: Any) -> None:
-        self.leaves.append(Record(type_, AT, "acme", "exe_1", attempt, 12, body).leaf())
+        self.leaves.append(Record(type_, AT, "acme", "exe_1", attempt, 12, filled(type_, **body)).leaf())
 
     def outcome(self, attempt: int, class_: str, *, late: bool = False, proof: str = "") -> None:
         self.add(RecordType.ATTEMPT_OUTCOME, attempt, late=late, proof=proof, **{"class": class_})
@@ -30,8 +30,8 @@ class Ledger:
     async def leaf(self, index: int) -> Append:
         return Append(self.leaves[index])
 
-    def row(self, **fields: Any) -> dict[str, Any]:
-        return {"records": list(range(len(self.leaves))), "marker": 1, **fields}
+    def row(self, **fields: Any) -> Any:
+        return SimpleNamespace(**{"records": range(len(self.leaves)), "marker": 1, "late": None, **fields})
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ async def test_ups_16_attempts_that_were_not_begun_are_on_record() -> None:
     ledger = Ledger()
     ledger.outcome(1, "failed_before_side_effect", proof="not_begun")
     ledger.outcome(2, "failed_before_side_effect", proof="not_sent")
-    ledger.add(RecordType.ATTEMPT_OUTCOME, 3, late=False, **{"class": "failed_before_side_effect"})
+    ledger.add(RecordType.ATTEMPT_OUTCOME, 3, late=False, proof="", **{"class": "failed_before_side_effect"})
     ledger.outcome(4, "failed_before_side_effect", proof="not_begun")
     assert await history.unbegun(ledger.parts, ledger.row()) == {1, 4}
     assert await history.unbegun(ledger.parts, ledger.row(marker=0)) == set()

@@ -8,7 +8,8 @@ import datetime as dt
 import pytest
 
 from kblockd.domain.errors import Aborted, Reason
-from kblockd.domain.rows import target
+from kblockd.domain.ledger.rows import target
+from kblockd.domain.ledger.values import Fence
 from kblockd.execution.leases import Lease, Leases
 
 TTL, HEARTBEAT, SKEW = 30.0, 10.0, 5.0
@@ -58,7 +59,7 @@ def leases(clock: HandClock) -> Leases:
 def test_a_lease_names_its_fence(leases: Leases) -> None:
     """R158 to R161: fences are ordered by incarnation and counter."""
     first, second = leases.acquire("exe_1", ORDER), leases.acquire("exe_2", OTHER)
-    assert (first.fence, second.fence) == ({"incarnation": 7, "counter": 1}, {"incarnation": 7, "counter": 2})
+    assert (first.fence, second.fence) == (Fence(7, 1), Fence(7, 2))
     assert (first.execution_id, first.target) == ("exe_1", ORDER)
 
 
@@ -122,7 +123,7 @@ def test_r164_one_execution_a_target(leases: Leases) -> None:
     assert leases.live("exe_2") is False
     leases.release(first)
     leases.release(first)  # twice is once
-    assert leases.acquire("exe_2", ORDER).fence["counter"] > first.fence["counter"]
+    assert leases.acquire("exe_2", ORDER).fence > first.fence
     leases.drop("exe_1")  # has nothing any more, and takes nothing from the other
     assert leases.live("exe_2")
 

@@ -20,10 +20,10 @@ from kblockd.execution.journal import Written
 VALUE = {"arguments": {"memo": "x" * INLINE_BYTES}, "intent": {}}
 STORED = canonical({"salt": "s", "kind": "output", "value": VALUE})
 AT = "2026-12-01T00:00:00.000000Z"
-APPROVAL = {"approval_id": "apr_1", "execution": "exe_1", "action_sha256": "", "presentation_payload": "d"} | {
-    "presented_sha256": "", "requester": "a", "agent": "a", "tenant": "t", "state": "used", "count": 1, "roles": [],
-    "not_before": AT, "not_after": AT,
-}  # fmt: skip
+APPROVAL: Any = SimpleNamespace(
+    approval_id="apr_1", execution="exe_1", action_sha256="", presentation_payload="d", presented_sha256="",
+    requester="a", agent="a", tenant="t", state="used", count=1, roles=(), floor_roles=(), not_before=AT, not_after=AT,
+)  # fmt: skip
 
 
 async def _payload(_: object) -> bytes:
@@ -62,14 +62,18 @@ async def test_a_long_stored_value_is_read_beside_the_loop(monkeypatch: pytest.M
     assert _beside(own)
 
 
-async def test_a_long_output_is_revealed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def contract(*_: object) -> Any:
-        return SimpleNamespace()
+def _row(output: str, snapshot: str) -> Any:
+    return SimpleNamespace(id="exe_1", output_sha256=output, snapshot_sha256=snapshot)
 
-    monkeypatch.setattr(answers, "load_contract", contract)
-    monkeypatch.setattr(answers, "reveal", lambda contract, document: document)
+
+async def test_a_long_output_is_revealed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pointers(*_: object) -> Any:
+        return ()
+
+    monkeypatch.setattr(answers, "load_reveal", pointers)
+    monkeypatch.setattr(answers, "reveal", lambda pointers, document: document)
     threads = _watched(monkeypatch, answers, "canonical")
-    shown = await answers._revealed(PARTS, {"id": "exe_1", "output_sha256": "d"}, Written())
+    shown = await answers._revealed(PARTS, _row("d", ""), Written())
     assert shown == canonical({"output": VALUE})
     assert _beside(threads)
 
@@ -77,13 +81,13 @@ async def test_a_long_output_is_revealed_beside_the_loop(monkeypatch: pytest.Mon
 async def test_what_is_read_and_hardly_shown_costs_its_caller_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """A megabyte of which the contract reveals nothing, asked for again and again, by callers that do not wait."""
 
-    async def contract(*_: object) -> Any:
-        return SimpleNamespace()
+    async def pointers(*_: object) -> Any:
+        return ()
 
-    monkeypatch.setattr(answers, "load_contract", contract)
-    monkeypatch.setattr(answers, "reveal", lambda contract, document: {})
+    monkeypatch.setattr(answers, "load_reveal", pointers)
+    monkeypatch.setattr(answers, "reveal", lambda pointers, document: {})
     ANSWERED.clear()
-    row = {"id": "exe_1", "output_sha256": "d", "snapshot_sha256": "d"}
+    row = _row("d", "d")
     assert await answers._revealed(PARTS, row, Written()) == b"{}"
     assert sum(ANSWERED) == 2 * len(STORED)
     impatient = asyncio.ensure_future(answers._revealed(PARTS, row, Written()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from kblockd.execution import pins
 BARE = Envelope("kblock.envelope/1", "production", "payment.refund.create", TargetPin(id="A-1"), b"{}")
 CALLER = Principal("local:agent", "agent", "acme", "team:bot", organization="org")
 MOMENT = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
-APPROVAL = {"approval_id": "apr_1", "not_after": rfc3339(MOMENT)}
+APPROVAL: Any = SimpleNamespace(approval_id="apr_1", not_after=rfc3339(MOMENT))
 
 Check = Callable[[Envelope], None]
 

@@ -92,8 +92,8 @@ class Reentry:
             raise answer
         return answer
 
-    def row(self, parts: Any) -> dict[str, str]:
-        return {"deadline_at": rfc3339(START + dt.timedelta(seconds=10))}
+    def row(self, parts: Any) -> Any:
+        return SimpleNamespace(deadline_at=rfc3339(START + dt.timedelta(seconds=10)))
 
     def now(self) -> dt.datetime:
         return START + dt.timedelta(seconds=self.slept)
@@ -226,7 +226,7 @@ async def test_ups_07_what_the_target_shows_may_be_the_effect_of_a_lost_attempt(
         return doubted
 
     monkeypatch.setattr(pipeline.history, "doubted", in_doubt)
-    journal: Any = SimpleNamespace(marked=True, written=None, row=lambda parts: {})
+    journal: Any = SimpleNamespace(marked=True, written=None, row=lambda parts: None)
     action: Any = SimpleNamespace(execution_id="exe_1")
     parts: Any = SimpleNamespace(late=SimpleNamespace(acted=lambda execution_id: False))
     attempt = Run(action, journal, attempt=2, again=True)

@@ -13,8 +13,7 @@ import pytest
 
 from kblockd.admission import Admission, on_behalf_of
 from kblockd.domain.errors import Reason
-from kblockd.domain.fold import fold
-from kblockd.domain.records import Record, read
+from kblockd.domain.ledger import fold
 from kblockd.domain.settings import Limits, Shares
 from kblockd.execution import refusals
 from kblockd.execution.capacity import Capacity
@@ -22,6 +21,7 @@ from kblockd.execution.counting import RefusalCounts
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.protocol import Payload
 from kblockd.store.rocks import RocksStore
+from tests.records import Record, read
 from tests.unit.domain.bodies import faults
 from tests.unit.domain.histories import START, hexdigest
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.domain import rows
 from kblockd.domain.clock import rfc3339
-from kblockd.domain.fold import fold
-from kblockd.domain.records import Record, RecordType, read
+from kblockd.domain.ledger import fold, rows
 from kblockd.execution.retention import PROGRESS_RECORDS, WHAT, InputRetention
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.protocol import Append, Key, Payload, Store
 from kblockd.store.rocks import RocksStore
+from tests.records import Record, RecordType, filled, read
 from tests.unit.domain.histories import START, hexdigest
 from tests.unit.rpc.fakes import FakeClock
 
@@ -45,7 +44,7 @@ async def decided(store: Store, at: dt.datetime, number: int = 1) -> list[Key]:
     inputs, payloads, appends = [], [], []
     for n in range(number):
         digest = hexdigest(f"input {at} {n}")
-        body = {"reason": "POLICY_CHANGED", "input_payload": digest}
+        body = filled(RecordType.CALL_REFUSED, reason="POLICY_CHANGED", input_payload=digest)
         appends.append(Append(Record(RecordType.CALL_REFUSED, rfc3339(at), "acme", "exe_1", 1, 8, body).leaf()))
         inputs.append(rows.payload("exe_1", digest))
         payloads += [Payload(inputs[-1], b"{}"), Payload(rows.payload("exe_1", hexdigest(digest)), b"snapshot")]
@@ -73,7 +72,7 @@ async def test_what_is_due_goes_and_the_record_of_it_says_how_much(store: Store)
     assert read(pruned.leaf).body == body
     found = await store.get(rows.pruned(WHAT))
     assert found is not None
-    assert found[1]["before_index"] == 300
+    assert found[1].before_index == 300
 
 
 async def test_a_pass_goes_on_where_the_last_one_ended_also_after_a_start(
@@ -139,7 +138,7 @@ async def test_records_without_inputs_are_gone_through_once(store: Store) -> Non
     assert await InputRetention(store, Clock(START + DAY), 0).erase() == 0
     found = await store.get(rows.pruned(WHAT))
     assert found is not None
-    assert (found[1]["before_index"], found[1]["count"]) == (PROGRESS_RECORDS, 0)
+    assert (found[1].before_index, found[1].count) == (PROGRESS_RECORDS, 0)
     size = store.size()
     assert await InputRetention(store, Clock(START + DAY), 0).erase() == 0
     assert store.size() == size

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from kblockd.domain import rows
 from kblockd.domain.errors import FailedPrecondition
-from kblockd.domain.fold import fold
+from kblockd.domain.ledger import fold, rows
 from kblockd.evidence import dsse, keys
 from kblockd.evidence.ceremony import add_key, init_keys, retire
 from kblockd.evidence.effect_secret import EFFECT_FILE
@@ -62,7 +61,7 @@ class Place:
     async def active(self, role: Role) -> str:
         found = await self.store.get(rows.active_key(str(role)))
         assert found is not None
-        return str(found[1]["kid"])
+        return str(found[1].kid)
 
 
 @pytest.fixture

@@ -22,10 +22,11 @@ class World:
     """One execution that was consumed an hour ago, and nobody runs; ``story`` is what the sweeps did."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, marker: int) -> None:
-        self.row = {"state": State.EXECUTING, "marker": marker, "claimed_at": rfc3339(NOW - dt.timedelta(hours=1))}
+        claimed_at = rfc3339(NOW - dt.timedelta(hours=1))
+        self.row = SimpleNamespace(state=State.EXECUTING, marker=marker, claimed_at=claimed_at)
         self.story: list[str] = []
         self.adrift: set[str] = set()
-        self.open = [(("open", "exe_1"), 7, {"execution": "exe_1"})]
+        self.open = [(("open", "exe_1"), 7, SimpleNamespace(execution="exe_1"))]
         parts: Any = SimpleNamespace(
             store=self,
             leases=SimpleNamespace(live=lambda execution_id: False),
@@ -103,12 +104,12 @@ async def test_c3_no_closure_says_absent_over_a_doubt(
 ) -> None:
     """C3, UPS-07: a lost attempt, or a late answer of whichever attempt that says that it was done."""
     sealed: list[Any] = []
-    row = {"state": State.EXECUTING, "marker": 2, "phase": "claimed", "attempt": 2, "result_class": ""}
+    row = SimpleNamespace(state=State.EXECUTING, marker=2, phase="claimed", attempt=2, result_class="", finding=None)
 
     async def found(*_: Any) -> Any:
         return SimpleNamespace(), row
 
-    async def seal(_: Any, ending: Any) -> None:
+    async def seal(_: Any, journal: Any, ending: Any) -> None:
         sealed.append(ending)
 
     def says(answer: bool) -> Any:
@@ -118,7 +119,6 @@ async def test_c3_no_closure_says_absent_over_a_doubt(
         return told
 
     monkeypatch.setattr(sweeper, "journal_of", found)
-    monkeypatch.setattr(sweeper, "load_action", found)
     monkeypatch.setattr(sweeper, "seal_with", seal)
     monkeypatch.setattr(sweeper.history, "doubted", says(doubted))
     monkeypatch.setattr(sweeper.history, "acted", says(acted))

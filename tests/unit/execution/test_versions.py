@@ -9,7 +9,7 @@ import pytest
 
 from kblockd.domain.contract import parse
 from kblockd.domain.errors import FailedPrecondition, Reason
-from kblockd.domain.records import identifier
+from kblockd.domain.ledger import identifier
 from kblockd.execution.pins import check_version, version_words
 from kblockd.execution.preconditions import _check_version
 from kblockd.execution.void import TargetMoved, Voided
@@ -22,7 +22,8 @@ def checked(shown: str | None, now: str, pin: str = "") -> None:
         contract=parse(refund_contract()), envelope={"target": {"version": pin}}, execution_id="exe_1"
     )
     snapshot: Any = SimpleNamespace(version=now)
-    _check_version(action, None if shown is None else {"target_version": identifier(shown)}, snapshot)
+    approval: Any = SimpleNamespace(target_version=identifier(shown or ""))
+    _check_version(action, None if shown is None else approval, snapshot)
 
 
 @pytest.mark.parametrize("version", ["1", "9", "2026-12-01T00:00:00Z", 'W/"a1b2"', "x" * 5000, "ignore all rules"])

@@ -17,14 +17,14 @@ from kblockd.store.head import read_head
 from kblockd.store.protocol import Append, StoreRefused
 from kblockd.store.rocks import RocksStore
 from kblockd.store.salvage import salvage
-from tests.contract.store.folding import fold, put, record
+from tests.contract.store.folding import decode, fold, put, record
 
 RECORDS = 20
 
 
 @pytest.fixture
 async def folder(tmp_path: Path) -> Path:
-    store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    store = await RocksStore.open(tmp_path, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     for n in range(RECORDS):
         ticket = await store.commit([], [record(put(("thing", n), n=n), aux=b"aux%d" % n)])
     await ticket.durable()
@@ -99,7 +99,7 @@ def test_looking_makes_no_store(tmp_path: Path) -> None:
 
 async def test_verification_names_what_cannot_be_read(folder: Path) -> None:
     """LED-10: a corrupt block is a difference like any other, not a traceback."""
-    store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    store = await RocksStore.open(folder, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     await store.close()
     for table in (folder / "store").glob("*.sst"):
         content = bytearray(table.read_bytes())
@@ -107,6 +107,6 @@ async def test_verification_names_what_cannot_be_read(folder: Path) -> None:
         table.write_bytes(content)
     with open_view(folder / "store") as view:
         head = read_head(folder / "head")
-        report = verify(view, fold, heads={head.size: head.root})
+        report = verify(view, fold, decode=decode, heads={head.size: head.root})
     assert not report.ok
     assert "cannot be read" in str(report.differences[0])

@@ -22,7 +22,7 @@ from kblockd.store.protocol import Key
 from kblockd.store.rocks import RocksStore
 from kblockd.telemetry.recorder import Trace
 from tests.contract.store.backends import Gate
-from tests.contract.store.folding import fold, put, record
+from tests.contract.store.folding import decode, fold, put, record
 from tests.unit.ledger import naive
 from tests.unit.ledger.keys import TestSigner
 from tests.unit.rpc.fakes import AGENT, FakeClock, FakeExecutions
@@ -38,7 +38,9 @@ def gate() -> Gate:
 
 @pytest.fixture
 async def store(tmp_path: Path, gate: Gate) -> AsyncIterator[RocksStore]:
-    opened = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), failpoints=gate, ballast_bytes=0)
+    opened = await RocksStore.open(
+        tmp_path, fold=fold, decode=decode, tree=MerkleTree(), failpoints=gate, ballast_bytes=0
+    )
     yield opened
     gate.release()
     await opened.close()

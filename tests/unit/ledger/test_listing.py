@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from kblockd.domain.fold import fold
-from kblockd.domain.listing import TABLES
+from kblockd.domain.ledger import fold
+from kblockd.domain.ledger.listing import TABLES
 from kblockd.domain.principal import View
-from kblockd.domain.records import Record, RecordType
 from kblockd.domain.states import State
 from kblockd.ledger import start
 from kblockd.ledger.listing import BATCH, newest
@@ -24,6 +23,7 @@ from kblockd.store.database import open_view, open_writable
 from kblockd.store.protocol import Append, Key, Row, StoreRefused
 from kblockd.store.rocks import RocksStore
 from kblockd.store.upgrade import upgrade
+from tests.records import Record, RecordType
 from tests.unit.domain.histories import Records
 
 ALL = View(frozenset({"*"}), frozenset({"*"}))
@@ -144,9 +144,7 @@ async def test_pages_follow_one_another_without_a_gap(filled: RocksStore) -> Non
     ]
     for view, states in itertools.product(views, [(), ("rejected",), ("approved", "pending_approval")]):
         expected = [
-            key
-            for key, row in rows
-            if view.shows(row["tenant"], row["agent"]) and (not states or row["state"] in states)
+            key for key, row in rows if view.shows(row.tenant, row.agent) and (not states or row.state in states)
         ]
         seen: list[str] = []
         while page := await _listed(filled, view, states, after=seen[-1] if seen else "", most=50):

@@ -12,14 +12,15 @@ from rocksdict import Rdict
 
 from kblockd.ledger import start
 from kblockd.ledger.merkle import MerkleTree, leaf_hash
-from kblockd.ledger.verify import MAX_DIFFERENCES, Report, check_rows, verify
+from kblockd.ledger.verify import MAX_DIFFERENCES, Report, check_rows, stored_rows, verify
 from kblockd.store import schema
 from kblockd.store.database import open_view, open_writable
 from kblockd.store.head import read_head
 from kblockd.store.protocol import Key, StoreRefused
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import add, fold, put, record, remove
+from tests.contract.store.folding import add, decode, fold, put, record, remove
 
+FREE: Any = {"fold": fold, "decode": decode}
 SECRET = "a-word-that-must-not-be-told"
 
 
@@ -28,7 +29,7 @@ async def folder(tmp_path: Path) -> Path:
     """Forty records of all kinds."""
     data = tmp_path / "data"
     data.mkdir()
-    store = await RocksStore.open(data, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    store = await RocksStore.open(data, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     for n in range(10):
         key: Key = ("execution", f"e{n}")
         await store.commit([], [record(put(key, state="open", word=SECRET), put(("open", f"e{n}"), of=n))])
@@ -43,7 +44,9 @@ async def folder(tmp_path: Path) -> Path:
 def verified(folder: Path, **options: Any) -> Report:
     head = read_head(folder / "head")
     with open_view(folder / "store") as view:
-        return verify(view, fold, **{"heads": {head.size: head.root}, "scratch_dir": folder.parent, **options})
+        return verify(
+            view, fold, decode=decode, **{"heads": {head.size: head.root}, "scratch_dir": folder.parent, **options}
+        )
 
 
 def alter(folder: Path, change: Callable[[Rdict], None]) -> None:
@@ -53,7 +56,7 @@ def alter(folder: Path, change: Callable[[Rdict], None]) -> None:
 
 def rewrite(key: Key, change: Callable[[int, dict[str, Any]], tuple[int, dict[str, Any]]]) -> Callable[[Rdict], None]:
     def apply(database: Rdict) -> None:
-        version, row = schema.decode_row(database.get(schema.encode_key(key)))
+        version, row = schema.decode_row(key, database.get(schema.encode_key(key)), decode)
         database.put(schema.encode_key(key), schema.encode_row(*change(version, row)))
 
     return apply
@@ -197,7 +200,7 @@ def test_differences_are_counted_beyond_those_that_are_kept(folder: Path) -> Non
 def test_rows_are_folded_again_from_the_records_that_they_list(folder: Path) -> None:
     def faults() -> list[str]:
         with open_view(folder / "store") as view:
-            return [str(d) for d in check_rows(view, fold, view.rows(("execution",)))]
+            return [str(d) for d in check_rows(view, fold, stored_rows(view, "execution", decode))]
 
     assert faults() == []
     cases: list[tuple[Callable[[int, dict[str, Any]], tuple[int, dict[str, Any]]], str]] = [
@@ -223,7 +226,7 @@ def test_rows_are_folded_again_from_the_records_that_they_list(folder: Path) -> 
 @pytest.fixture
 async def open_executions(folder: Path) -> Path:
     """Two executions that are still open, one with an approval that is pending."""
-    store = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    store = await RocksStore.open(folder, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     for n in (10, 11):
         await store.commit([], [record(put(("execution", f"e{n}"), state="open"), put(("open", f"e{n}")))])
     await store.commit([], [record(put(("approval", "a1"), state="pending"))])
@@ -251,7 +254,12 @@ async def test_the_start_looks_at_open_executions_and_security_rows(
     """kblockd/store/README.md#start: what is closed is left to the full verification, which finds it."""
     alter(open_executions, rewrite(key, lambda v, r: (v, {**r, "forged": 1})))
     opening = RocksStore.open(
-        open_executions, fold=fold, tree=MerkleTree(), ballast_bytes=0, inspect=start.inspect(fold)
+        open_executions,
+        fold=fold,
+        decode=decode,
+        tree=MerkleTree(),
+        ballast_bytes=0,
+        inspect=start.inspect(fold, decode),
     )
     if refused:
         with pytest.raises(StoreRefused, match=r"1 row does not follow from its records.*ledger verify"):
@@ -265,7 +273,12 @@ async def test_a_denied_approval_that_is_turned_into_an_approved_one_refuses_the
     alter(open_executions, rewrite(("approval", "a2"), lambda v, r: (v, {**r, "state": "approved"})))
     with pytest.raises(StoreRefused, match="approval"):
         await RocksStore.open(
-            open_executions, fold=fold, tree=MerkleTree(), ballast_bytes=0, inspect=start.inspect(fold)
+            open_executions,
+            fold=fold,
+            decode=decode,
+            tree=MerkleTree(),
+            ballast_bytes=0,
+            inspect=start.inspect(fold, decode),
         )
 
 
@@ -273,5 +286,10 @@ async def test_an_open_execution_without_its_row_refuses_the_start(open_executio
     alter(open_executions, lambda db: db.delete(schema.encode_key(("execution", "e10"))))
     with pytest.raises(StoreRefused, match="execution"):
         await RocksStore.open(
-            open_executions, fold=fold, tree=MerkleTree(), ballast_bytes=0, inspect=start.inspect(fold)
+            open_executions,
+            fold=fold,
+            decode=decode,
+            tree=MerkleTree(),
+            ballast_bytes=0,
+            inspect=start.inspect(fold, decode),
         )

@@ -10,6 +10,7 @@ import pytest
 from kblockd.policy.entrypoints import Effect, PolicyReason
 from kblockd.policy.floor import Floor, covered, met, of_input, of_record, raised, ruled
 from kblockd.policy.verdicts import on_record
+from tests.records import RecordType, document, typed
 
 WHY = (PolicyReason("LOW_RISK", "low risk"),)
 ENDS = "2030-01-01T00:00:00.000000Z"
@@ -61,7 +62,7 @@ def test_what_was_not_raised_says_nothing(said: Effect) -> None:
 def test_the_record_says_what_policy_said_and_what_floor_stood_under_it() -> None:
     ruling = ruled(asks(1, "finance"), "critical", {"critical": TWO}, past_return=False)
     kept = ruling.on_record()
-    assert kept == {
+    assert document(kept) == {
         "count": 2,
         "roles": ["legal", "security"],
         "raised": True,
@@ -139,7 +140,8 @@ def test_an_explanation_says_what_code_makes_of_the_answer(document: dict[str, A
 
 def test_policy_diff_reads_the_floors_roles_from_the_request() -> None:
     """A replay raises the answer to the floor of the record, so the floor's roles are part of what is compared."""
-    body = {"effect": "require_approval", "observe_until": ""}
-    verdict = on_record("kblock/decision/result", body, {"count": 2, "roles": ["a"], "floor_roles": ["c", "b"]})
+    body = typed(RecordType.PROPOSED, effect="require_approval", observe_until="")
+    request = typed(RecordType.APPROVAL_REQUESTED, count=2, roles=["a"], floor_roles=["c", "b"])
+    verdict = on_record("kblock/decision/result", body, request)
     assert verdict.said == {"effect": "require_approval", "count": 2, "roles": ["a"], "floor_roles": ["b", "c"]}
     assert dataclasses.is_dataclass(verdict)

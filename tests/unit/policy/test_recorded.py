@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kblockd.domain import rows
 from kblockd.domain.canonical import canonical, digest, reparse, sha256_hex
 from kblockd.domain.contract import derive_intent, parse
-from kblockd.domain.records import Record, RecordType
+from kblockd.domain.ledger import rows
 from kblockd.policy import inputs, verdicts
 from kblockd.policy.recorded import Inputs, NotReplayable, Why, decisions
-from kblockd.store.protocol import Append, Key, Row
+from kblockd.store.protocol import Append, Key
 from tests.harness import refund_contract
+from tests.records import Record, RecordType, typed
 from tests.unit.domain.histories import Records, hexdigest
 
 CONTRACT = parse(refund_contract())
@@ -28,13 +29,13 @@ class Books:
 
     def __init__(self) -> None:
         self.leaves: list[bytes] = []
-        self.rows: dict[Key, Row] = {}
+        self.rows: dict[Key, Any] = {}
         self.payloads: dict[Key, bytes] = {}
 
     def leaf(self, index: int) -> Append | None:
         return Append(self.leaves[index]) if index < len(self.leaves) else None
 
-    def get(self, key: Key) -> tuple[int, Row] | None:
+    def get(self, key: Key) -> tuple[int, Any] | None:
         return (0, self.rows[key]) if key in self.rows else None
 
     def raw(self, key: Key) -> bytes | None:
@@ -70,10 +71,10 @@ def books() -> Books:
     records = Records("exe_1")
     for record, document, payload in ((records.proposed(), first, kept[0]), (records.verified(), after, kept[1])):
         body = {**record.body, "input_sha256": digest(document), "input_payload": payload}
-        if record.type is RecordType.PROPOSED:
+        if record.type == RecordType.PROPOSED:
             body |= {"contract_sha256": made.keep("contract", CONTRACT.document), "call_sha256": call}
         made.leaves.append(Record(record.type, record.at, "acme", "exe_1", 1, record.stage, body).leaf())
-    made.rows[rows.execution("exe_1")] = {"records": [0, 1]}
+    made.rows[rows.execution("exe_1")] = SimpleNamespace(records=(0, 1))
     return made
 
 
@@ -250,8 +251,9 @@ def test_a_decision_counts_as_code_lets_it_stand(
 def test_preconditions_on_record_compare_with_what_a_bundle_says(ok: bool, stands: bool, reason: str) -> None:
     entrypoint = "kblock/preconditions/result"
     fresh = verdicts.of(entrypoint, {"ok": ok, "stands": stands, "reasons": []}, past_return=False)
-    body = {"reason": reason, "reasons": []} if reason else {"reasons": []}
-    assert fresh == verdicts.on_record(entrypoint, body, {})
+    refused = typed(RecordType.CALL_REFUSED, reason=reason, reasons=[])
+    body = refused if reason else typed(RecordType.CLAIMED, reasons=[])
+    assert fresh == verdicts.on_record(entrypoint, body, None)
 
 
 def test_a_recovery_on_record_is_what_policy_chose_not_what_code_made_of_it() -> None:
@@ -259,5 +261,5 @@ def test_a_recovery_on_record_is_what_policy_chose_not_what_code_made_of_it() ->
     fresh = verdicts.of(
         entrypoint, {"recovery": "retry", "reasons": [{"code": "A", "message": "m"}]}, past_return=False
     )
-    body = {"recovery": "manual", "refused": "retry", "reasons": ["A"]}
-    assert fresh == verdicts.on_record(entrypoint, body, {})
+    body = typed(RecordType.RECOVERY_PLANNED, recovery="manual", refused="retry", reasons=["A"])
+    assert fresh == verdicts.on_record(entrypoint, body, None)

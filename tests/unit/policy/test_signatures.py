@@ -51,7 +51,7 @@ def test_signed_bundle_names_its_key_and_scope(tmp_path: Path) -> None:
     content = signed(contents(), RELEASE, scope="decide")
     bundle = read(put(tmp_path / "b.tar.gz", packed(content)), trusting(STRANGER, RELEASE, scope="decide"))
     assert bundle.origin == Origin("v12", "release", "decide")
-    assert bundle.origin.to_body() == {"bundle_revision": "v12", "signer": "release", "signature_scope": "decide"}
+    assert bundle.origin.on_record() == bundle.origin
     assert json.loads(bundle.to_json())["signature"] == bundle.token != ""
     assert "release" in str(bundle.origin)
 
@@ -69,8 +69,8 @@ def test_revision_does_not_depend_on_the_signature(tmp_path: Path) -> None:
 
 def test_free_text_of_a_manifest_is_a_digest_in_the_ledger() -> None:
     """R503: a bundle may call itself anything."""
-    body = Origin("v1 by Jo Doe, 555-0100", "release", "").to_body()
-    assert body["bundle_revision"].startswith("sha256:")
+    on_record = Origin("v1 by Jo Doe, 555-0100", "release", "").on_record()
+    assert on_record.bundle_revision.startswith("sha256:")
 
 
 @pytest.mark.parametrize(

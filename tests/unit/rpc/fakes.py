@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from kblockd.admission import Admission
-from kblockd.domain import records
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.errors import FailedPrecondition, KblockError, NotFound, Reason
 from kblockd.domain.outcome import ApprovalView, CallOutcome, CallStatus, Finding, Revocation, StageEvent
@@ -30,6 +30,7 @@ from kblockd.telemetry.exporter import NullExport
 from kblockd.telemetry.recorder import Trace
 from kblockd.telemetry.sampling import Sampling
 from kblockd.telemetry.tracing import Tracing
+from tests import records
 from tests.elsewhere import elsewhere
 
 AT = dt.datetime(2026, 11, 29, 12, 0, 0, 123456, tzinfo=dt.UTC)
@@ -309,9 +310,11 @@ class FakePolicies:
     def status(self) -> PolicyStatus:
         return self.engine.status()
 
-    async def activation(self) -> tuple[int, dict[str, Any]] | None:
+    async def activation(self) -> tuple[int, Any] | None:
         at = "2026-11-29T12:00:00.000000Z"
-        return 4, {"revision": self.engine.revision, "at": at, "tests": 3, "bundle_sha256": HEX, "signer": "release"}
+        return 4, SimpleNamespace(
+            revision=self.engine.revision, at=at, tests=3, bundle_sha256=HEX, bundle_revision="", signer="release"
+        )
 
     async def evaluate(self, entrypoint: str, document: Mapping[str, Any]) -> Decision:
         return await self.engine.evaluate(entrypoint, document)

@@ -14,7 +14,7 @@ from kblockd.ledger.verify import verify
 from kblockd.store import opening
 from kblockd.store.rocks import RocksStore
 from tests.contract.store.backends import Gate
-from tests.contract.store.folding import fold, put, record
+from tests.contract.store.folding import decode, fold, put, record
 
 
 class Recorded:
@@ -50,7 +50,7 @@ async def test_led_01_log_and_head_are_synced_before_anybody_is_told(
 
     monkeypatch.setattr(os, "fdatasync", synced)
     monkeypatch.setattr(opening, "StoreView", lambda database: _ORIGINAL_VIEW(database._database))
-    store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    store = await RocksStore.open(tmp_path, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     calls.clear()
     for n in range(3):
         ticket = await store.commit([], [record(put(("thing", n), n=n))])
@@ -68,7 +68,9 @@ async def test_what_is_committed_during_a_flush_shares_the_next_with_those_who_w
     """kblockd/store/README.md#commits: a second caller comes while the first one's group is written; the first goes on
     as soon as it is durable. Their next commits become durable by one flush, not by one each."""
     gate = Gate()
-    store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), failpoints=gate, ballast_bytes=0)
+    store = await RocksStore.open(
+        tmp_path, fold=fold, decode=decode, tree=MerkleTree(), failpoints=gate, ballast_bytes=0
+    )
     before = store.head().sequence
     gate.hold()
     first = await store.commit([], [record(put(("thing", 1), n=1))], label="held")
@@ -95,7 +97,7 @@ async def test_the_incarnation_counts_opens_and_is_on_disk_before_the_store_is(t
     """kblockd/store/README.md#head: fencing token = (incarnation, counter). LSE-03: no clock of another process is in
     it."""
     for expected in (1, 2, 3):
-        store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+        store = await RocksStore.open(tmp_path, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
         assert store.incarnation == expected == opening.read_head(tmp_path / "head").incarnation
         assert (store.created, store.clean) == (expected == 1, True)
         await store.close()
@@ -103,7 +105,7 @@ async def test_the_incarnation_counts_opens_and_is_on_disk_before_the_store_is(t
 
 async def test_a_stop_is_clean_only_with_the_mark_of_this_head(tmp_path: Path) -> None:
     async def opened() -> RocksStore:
-        return await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+        return await RocksStore.open(tmp_path, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
 
     store = await opened()
     await store.close()
@@ -125,20 +127,20 @@ async def test_a_stop_is_clean_only_with_the_mark_of_this_head(tmp_path: Path) -
 
 
 async def test_free_space_and_ballast(tmp_path: Path) -> None:
-    store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=1 << 20)
+    store = await RocksStore.open(tmp_path, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=1 << 20)
     assert (tmp_path / "ballast").stat().st_size == 1 << 20
     assert 0 < store.free_bytes() <= os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
     await store.close()
     opening.release_ballast(tmp_path)
     assert not (tmp_path / "ballast").exists()
-    store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=1 << 20)
+    store = await RocksStore.open(tmp_path, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=1 << 20)
     assert (tmp_path / "ballast").exists()
     await store.close()
 
 
 async def test_a_frozen_view_verifies_while_the_store_goes_on(tmp_path: Path) -> None:
     """kblockd/store/README.md#start: after an unclean stop the full verification runs in the background."""
-    store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    store = await RocksStore.open(tmp_path, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     running = True
 
     async def write() -> None:
@@ -161,6 +163,6 @@ async def test_a_frozen_view_verifies_while_the_store_goes_on(tmp_path: Path) ->
 
 async def test_what_a_killed_verification_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / "frozen-1-7" / "store").mkdir(parents=True)
-    store = await RocksStore.open(tmp_path, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    store = await RocksStore.open(tmp_path, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     assert not list(tmp_path.glob("frozen-*"))
     await store.close()

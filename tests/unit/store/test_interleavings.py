@@ -16,7 +16,7 @@ from kblockd.domain.failpoints import FailpointError
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.protocol import Absent, AtVersion, Conflict, Key, StoreFailed, Ticket
 from kblockd.store.rocks import RocksStore
-from tests.contract.store.folding import fold, put, record
+from tests.contract.store.folding import decode, fold, put, record
 
 KEYS: list[Key] = [("thing", n) for n in range(6)]
 
@@ -107,7 +107,7 @@ async def trial(folder: Path, seed: int) -> None:
     """One store, from its open to the next one."""
     chance = random.Random(seed)
     store = await RocksStore.open(
-        folder, fold=fold, tree=MerkleTree(), failpoints=SlowCommitter(chance), ballast_bytes=0
+        folder, fold=fold, decode=decode, tree=MerkleTree(), failpoints=SlowCommitter(chance), ballast_bytes=0
     )
     callers = Callers(store, chance)
     calling = [asyncio.create_task(callers.call()) for _ in range(8)]
@@ -121,7 +121,7 @@ async def trial(folder: Path, seed: int) -> None:
     assert found == sorted(found)
     durable, unknown = found.count("1 durable"), found.count("2 unknown")
     assert store.size() == durable
-    again = await RocksStore.open(folder, fold=fold, tree=MerkleTree(), ballast_bytes=0)
+    again = await RocksStore.open(folder, fold=fold, decode=decode, tree=MerkleTree(), ballast_bytes=0)
     assert again.size() in (durable, durable + unknown)
     await again.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.domain.fold import fold
+from kblockd.domain.ledger import fold
 from kblockd.ledger.merkle import MerkleTree
 from kblockd.store.database import StoreView
 from kblockd.store.rocks import RocksStore

@@ -14,8 +14,8 @@ import pytest
 from kblockd.client.answers import Answer, ApprovalPending, Held
 from kblockd.client.errors import CallError
 from kblockd.domain.outcome import Finding
-from kblockd.domain.records import Record, RecordType, read
 from tests.harness import EFFECT_FREE, Site, approve, refund
+from tests.records import Record, RecordType, read
 from tests.unit.domain.bodies import faults
 from tests.unit.domain.histories import Ledger
 from tests.upstreams.payments import PaymentsServer, Switches
@@ -106,7 +106,7 @@ def test_the_story_wrote_every_kind_of_record(leaves: list[bytes]) -> None:
 
 def test_ldg_23_no_body_holds_free_text(leaves: list[bytes]) -> None:
     """R503: every field of every record is an identifier, a code, a digest, a number, a flag or a time."""
-    records = [record for record in map(read, leaves) if record.type is not RecordType.RECEIPT]
+    records = [record for record in map(read, leaves) if record.type != RecordType.RECEIPT]
     assert [fault for record in records for fault in faults(record)] == []
 
 
@@ -120,7 +120,7 @@ def test_no_words_of_people_are_in_the_ledger(leaves: list[bytes]) -> None:
 def test_every_leaf_is_the_record_that_it_reads_as(leaves: list[bytes]) -> None:
     for leaf in leaves:
         record: Record = read(leaf)
-        if record.type is RecordType.RECEIPT:
+        if record.type == RecordType.RECEIPT:
             assert json.loads(leaf)["predicate"]["executionId"] == record.execution
         else:
             assert record.leaf() == leaf
