@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from rocksdict import Rdict, WriteBatch
 
@@ -21,8 +21,11 @@ from kblockd.domain.failpoints import Failpoints
 from kblockd.store import schema
 from kblockd.store.database import unsynced
 from kblockd.store.head import Head, HeadFile
-from kblockd.store.protocol import Append, Key, Row, StoreFailed
+from kblockd.store.protocol import Append, Key, StoreFailed
 from kblockd.store.tree import Tree
+
+Versioned = tuple[int, Any] | None
+"""Version and row; None for one that is not there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +35,7 @@ class Group:
     number: int
     first_index: int
     records: list[Append] = field(default_factory=list)
-    rows: dict[Key, tuple[int, Row | None]] = field(default_factory=dict)
+    rows: dict[Key, Versioned] = field(default_factory=dict)
     payloads: dict[Key, bytes | None] = field(default_factory=dict)
     nodes: dict[Key, bytes] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
@@ -160,11 +163,11 @@ class Committer:
     def _batch(self, group: Group) -> WriteBatch:
         """The only place where rows are serialized."""
         batch = WriteBatch(raw_mode=True)
-        for key, (version, row) in group.rows.items():
+        for key, row in group.rows.items():
             if row is None:
                 batch.delete(schema.encode_key(key))
             else:
-                batch.put(schema.encode_key(key), schema.encode_row(version, row))
+                batch.put(schema.encode_key(key), schema.encode_row(*row))
         for key, data in group.payloads.items():
             if data is None:
                 batch.delete(schema.encode_key(key))

@@ -252,6 +252,7 @@ class RocksStore:
     def _stage(self, conditions: Sequence[Condition], records: Sequence[Append]) -> tuple[Staged, Condition | None]:
         """The changes that the records would make, and the first condition that does not hold."""
         staged = Staged(self._overlay)
+        afterwards = [condition for condition in conditions if isinstance(condition, AtMost)]
         for condition in conditions:
             if not isinstance(condition, AtMost) and not staged.holds(condition):
                 return staged, condition
@@ -260,8 +261,8 @@ class RocksStore:
                 raise ValueError(f"record of {len(record.leaf)} bytes exceeds the limit of {schema.MAX_LEAF_BYTES}")
             for key, row in self._fold(staged.read, index, record.leaf):
                 staged.write(key, index, row)
-        for condition in conditions:
-            if isinstance(condition, AtMost) and not staged.holds(condition):
+        for condition in afterwards:
+            if not staged.holds(condition):
                 return staged, condition
         return staged, None
 
@@ -270,8 +271,7 @@ class RocksStore:
         first_index = self._next
         self._next += len(records)
         group.records.extend(records)
-        for key, (version, row) in staged.changed.items():
-            self._overlay.put_row(key, version, row, group)
+        self._overlay.put_rows(staged.changed, group)
         for payload in payloads:
             self._overlay.put_payload(payload.key, payload.data, group)
         if label:
