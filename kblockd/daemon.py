@@ -41,11 +41,13 @@ from kblockd.execution.parts import Instance, Parts
 from kblockd.execution.retention import InputRetention
 from kblockd.execution.service import Executions
 from kblockd.execution.signing_keys import check_keys
+from kblockd.execution.stages import Stage
 from kblockd.execution.supervisor import Supervisor
 from kblockd.execution.sweeper import Sweeper
 from kblockd.failpoints import EnvironmentFailpoints
 from kblockd.inquiries import Inquiries
 from kblockd.ledger.ledger import Ledger
+from kblockd.ledger.merkle import MerkleTree
 from kblockd.ledger_store import last_record_time, open_store, verify_after_unclean_stop
 from kblockd.observability import open_traces
 from kblockd.policy.activation.standing import StandingFile
@@ -162,15 +164,20 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
     stack.push_async_callback(engine.close)  # for a start that fails; an orderly stop closes it before the store
     prepared = spawn(prepare(engine, configuration.policy))  # in its own processes, while the store is being checked
     stack.push_async_callback(cancel, prepared)
-    store, activation = await _open_ledger(configuration, stack, clock, keys, failpoints, ending)
+    tree = MerkleTree()
+    store, activation = await _open_ledger(configuration, stack, tree, clock, keys, failpoints, ending)
     watchdog = Watchdog(asyncio.get_running_loop(), configuration.clocks.lease_ttl_seconds)
     stack.callback(watchdog.stop)  # after the upstreams are closed: a plugin may block the loop there too
     upstreams = await _open_upstreams(configuration, stack, clock)
     stack.push_async_callback(engine.close)
+    ledger = Ledger(store, configuration.origin, lambda: [keys.log], tree.recent)
+    store.when_headed(
+        lambda head, labels: ledger.sign_head(head.size, head.root) if Stage.SEAL.label in labels else None
+    )
     comparing = ComparingEngine(SharedEngine(engine, Slots(None, configuration.limits.per_principal.policy_questions)))
     candidates = Candidates(comparing, configuration.policy, clock, ids)
     stack.push_async_callback(candidates.clear)
-    parts = _parts(configuration, store, comparing, upstreams, keys, clock, ids, failpoints)
+    parts = _parts(configuration, store, ledger, comparing, upstreams, keys, clock, ids, failpoints)
     stack.push_async_callback(refusals.write_counts, parts)  # after the last call, before the store closes
     supervisor = Supervisor(parts, tracing.begin, tracing.finish)
     inquiries = Inquiries(engine, store, configuration.policy, clock, ids)
@@ -191,13 +198,14 @@ async def _compose(configuration: Configuration, stack: AsyncExitStack) -> Daemo
 async def _open_ledger(
     configuration: Configuration,
     stack: AsyncExitStack,
+    tree: MerkleTree,
     clock: SystemClock,
     keys: KeyRing,
     failpoints: Failpoints,
     ending: Shutdown,
 ) -> tuple[RocksStore, Activation]:
     """Opens the store and records the start and the configuration in force."""
-    store = await open_store(configuration.data_dir, failpoints, ending)
+    store = await open_store(configuration.data_dir, tree, failpoints, ending)
     stack.push_async_callback(store.close)
     clock.after(await last_record_time(store))
     await check_keys(store, keys)
@@ -249,6 +257,7 @@ def _run_in_background(daemon: Daemon, store: RocksStore, engine: PolicyEngine, 
 def _parts(
     configuration: Configuration,
     store: RocksStore,
+    ledger: Ledger,
     engine: PolicyEngine,
     upstreams: Upstreams,
     keys: KeyRing,
@@ -260,7 +269,7 @@ def _parts(
     admission = Admission(limits.per_principal, clock)
     return Parts(
         store=store,
-        ledger=Ledger(store, configuration.origin, lambda: [keys.log]),
+        ledger=ledger,
         engine=engine,
         upstreams=upstreams,
         contracts=configuration.contracts,

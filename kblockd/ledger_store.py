@@ -20,12 +20,12 @@ from kblockd.store.rocks import RocksStore
 _log = logging.getLogger(__name__)
 
 
-async def open_store(data_dir: Path, failpoints: Failpoints, ending: Shutdown) -> RocksStore:
+async def open_store(data_dir: Path, tree: MerkleTree, failpoints: Failpoints, ending: Shutdown) -> RocksStore:
     """Raises ``StoreRefused`` with the numbers and the next step."""
     return await RocksStore.open(
         data_dir,
         fold=fold,
-        tree=MerkleTree(),
+        tree=tree,
         failpoints=failpoints,
         on_failure=ending.fail,
         inspect=start.inspect(fold),

@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from kblockd.domain.clock import paired
@@ -20,10 +21,10 @@ def _wall() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-def since_boot() -> float:
-    """Seconds including the machine's sleep. Without such a clock monotonic time, which on Linux excludes it."""
-    boottime = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boottime is None else time.clock_gettime(boottime)
+since_boot: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+"""Seconds including the machine's sleep. Without such a clock monotonic time, which on Linux excludes it."""
 
 
 class SystemClock:

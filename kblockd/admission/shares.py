@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from kblockd.admission.slots import Slots
@@ -67,33 +67,25 @@ class Admission:
         self._records: dict[str, tuple[float, float]] = {}
         self._longest_delays = 0
 
-    @contextmanager
-    def call(self, *, urgent: bool = False) -> Iterator[None]:
+    def call(self, *, urgent: bool = False) -> AbstractContextManager[None]:
         """Counts a call of the current principal while it is in flight; raises ``ResourceExhausted``.
 
         ``urgent`` calls, which decide, stop or settle, have their own share and queue, so that the principal's other
         traffic cannot block them.
         """
-        with _counted(self._urgent if urgent else self._calls, 1, self.shares.calls, "calls in flight"):
-            yield
+        return _counted(self._urgent if urgent else self._calls, 1, self.shares.calls, "calls in flight")
 
-    @contextmanager
-    def stream(self) -> Iterator[None]:
+    def stream(self) -> AbstractContextManager[None]:
         """Counts a watch or list while it is open; raises ``ResourceExhausted``."""
-        with _counted(self._streams, 1, self.shares.streams, "watches and lists"):
-            yield
+        return _counted(self._streams, 1, self.shares.streams, "watches and lists")
 
-    @contextmanager
-    def bidirectional(self) -> Iterator[None]:
+    def bidirectional(self) -> AbstractContextManager[None]:
         """Counts a bidirectional stream, in addition to ``stream``; raises ``ResourceExhausted``."""
-        with _counted(self._bidirectional, 1, READING, "bidirectional streams"):
-            yield
+        return _counted(self._bidirectional, 1, READING, "bidirectional streams")
 
-    @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
+    def holding(self, size: int) -> AbstractContextManager[None]:
         """Counts ``size`` request bytes while they are in memory; raises ``ResourceExhausted``."""
-        with _counted(self._bytes, size, self.shares.request_bytes, "bytes of requests in flight"):
-            yield
+        return _counted(self._bytes, size, self.shares.request_bytes, "bytes of requests in flight")
 
     async def turn(self, *, urgent: bool = False) -> None:
         """Returns when the next call of the current principal may be processed, in order of arrival."""

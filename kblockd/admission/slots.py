@@ -36,13 +36,15 @@ class Slots:
 
     def locked(self) -> bool:
         """Whether the current principal would have to wait."""
-        return not self._has_room(principal()) or principal() in self._waiting
+        who = principal()
+        return not self._has_room(who) or who in self._waiting
 
     def try_acquire(self) -> bool:
         """Acquires a slot without waiting, or returns False."""
-        if self.locked():
+        who = principal()
+        if not self._has_room(who) or who in self._waiting:
             return False
-        self._take(principal())
+        self._take(who)
         return True
 
     async def acquire(self) -> bool:
@@ -74,7 +76,7 @@ class Slots:
         self.release()
 
     def _has_room(self, who: str) -> bool:
-        return self._used[who] < self._share and (self._total is None or self._count < self._total)
+        return self._used.get(who, 0) < self._share and (self._total is None or self._count < self._total)
 
     def _take(self, who: str) -> None:
         self._used[who] += 1

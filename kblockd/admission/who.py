@@ -6,7 +6,7 @@ inherit it: a run stays the caller's after the call has ended. The daemon's own 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
@@ -14,9 +14,8 @@ from typing import Final
 _WHO: Final[ContextVar[str]] = ContextVar("kblockd_principal", default="")
 
 
-def principal() -> str:
-    """The id of the principal, or "" for the daemon's own work."""
-    return _WHO.get()
+principal: Final[Callable[[], str]] = _WHO.get
+"""The id of the principal, or "" for the daemon's own work."""
 
 
 @contextmanager

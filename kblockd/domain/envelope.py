@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from dataclasses import field
 from typing import Any, Final
 
 from kblockd.domain.errors import InvalidArgument, Reason
+from kblockd.domain.text import Text
 from kblockd.domain.values import value_type
 
 SCHEMA_VERSION: Final = "kblock.envelope/1"
@@ -80,6 +82,7 @@ class Envelope:
     cancellation: str = ""  # "" | signal | none
     compensation_ref: str = ""
     evidence: tuple[str, ...] = ()
+    arguments: Text | None = field(default=None, compare=False, repr=False)  # of arguments_json, where it was parsed
 
 
 def check_shape(envelope: Envelope) -> None:
@@ -96,7 +99,8 @@ def check_shape(envelope: Envelope) -> None:
     if not envelope.arguments_json:
         raise InvalidArgument.field("envelope.arguments_json", "must not be empty")
     for name, value in _identifiers(envelope):
-        _identifier(name, value)
+        if value:
+            _identifier(name, value)
     for name, value in (
         ("envelope.arguments_sha256", envelope.arguments_sha256),
         ("envelope.binding.definition_sha256", envelope.binding.definition_sha256),
@@ -136,8 +140,6 @@ def _required(name: str, value: str) -> None:
 
 
 def _identifier(name: str, value: str) -> None:
-    if not value:
-        return
     if len(value.encode("utf-8", "surrogatepass")) > MAX_IDENTIFIER:
         raise InvalidArgument.field(name, f"is longer than {MAX_IDENTIFIER} bytes")
     if _CONTROL.search(value):

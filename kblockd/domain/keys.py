@@ -1,6 +1,7 @@
 """Digests and keys: SHA-256 over JCS, lowercase hex, each with a version tag (kblockd/domain/digests.md#digests).
 
-The effect key alone is keyed: an HMAC under a secret of the tenant.
+``args`` and ``intent`` are foreign: a value, or the ``Text`` of one. The effect key alone is keyed: an HMAC under a
+secret of the tenant.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import hmac
 from collections.abc import Mapping
 from typing import Any
 
-from kblockd.domain.canonical import canonical, digest
+from kblockd.domain.canonical import sha256_hex
+from kblockd.domain.text import embedded, own
 
 
 def action_document(
@@ -56,37 +58,35 @@ def fingerprint(
     *, tenant: str, agent: str, environment: str, operation: str, tool: str, target: Mapping[str, str], args: Any
 ) -> str:
     """The identical call (R067): same agent, tool, target and arguments; nothing volatile (IDM-13)."""
-    return digest(
-        {
-            "v": "kblockd.call/1",
-            "tenant": tenant,
-            "agent": agent,
-            "environment": environment,
-            "operation": operation,
-            "tool": tool,
-            "target": dict(target),
-            "args": args,
-        }
-    )
+    document = {
+        "v": "kblockd.call/1",
+        "tenant": tenant,
+        "agent": agent,
+        "environment": environment,
+        "operation": operation,
+        "tool": tool,
+        "target": dict(target),
+        "args": embedded(args),
+    }
+    return sha256_hex(own(document))
 
 
 def caller_key(*, tenant: str, agent: str, key: str) -> str:
     """The client's deduplication token, scoped to tenant and agent (C9); never sent upstream."""
-    return digest({"v": "kblockd.idem/1", "tenant": tenant, "agent": agent, "key": key})
+    return sha256_hex(own({"v": "kblockd.idem/1", "tenant": tenant, "agent": agent, "key": key}))
 
 
 def twin(*, tenant: str, upstream: str, tool: str, target: Mapping[str, str], intent: Any) -> str:
     """One deed, whoever asks and however it is worded (C10)."""
-    return digest(
-        {
-            "v": "kblockd.twin/1",
-            "tenant": tenant,
-            "upstream": upstream,
-            "tool": tool,
-            "target": dict(target),
-            "intent": intent,
-        }
-    )
+    document = {
+        "v": "kblockd.twin/1",
+        "tenant": tenant,
+        "upstream": upstream,
+        "tool": tool,
+        "target": dict(target),
+        "intent": embedded(intent),
+    }
+    return sha256_hex(own(document))
 
 
 def effect_key(
@@ -125,4 +125,4 @@ def effect_key(
         "argsSha256": args_sha256,
         "approval": str(approval),
     }
-    return hmac.new(secret, canonical(document), hashlib.sha256).hexdigest()
+    return hmac.new(secret, own(document), hashlib.sha256).hexdigest()

@@ -10,42 +10,29 @@ import dataclasses
 import datetime as dt
 import enum
 import functools
+import operator
 import re
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kblockd.domain.clock import parse_rfc3339, rfc3339
 from kblockd.evidence.errors import BadStatement
 
 T = TypeVar("T")
+Write = Callable[[Any], Any]
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
-def write(value: Any) -> Any:
-    """The JSON values of a dataclass; raises TypeError for a type that a statement cannot hold."""
-    kind = type(value)
-    if kind is str or kind is bool:
-        return value
-    if kind is tuple:
-        return [write(member) for member in value]
-    if members := _members(typing.cast(Any, kind)):
-        written = {}
-        for attribute, name in members:
-            member = getattr(value, attribute)
-            if member is not None:
-                written[name] = write(member)
-        return written
-    if isinstance(value, int):
-        if value < 0:
-            raise TypeError("a statement cannot hold a negative integer")
-        return str(value)
-    if isinstance(value, dt.datetime):
-        return rfc3339(value)
-    if isinstance(value, str):
-        return str(value)
-    raise TypeError(f"a statement cannot hold a {kind.__name__}")
+def write(value: Any) -> dict[str, Any]:
+    """The JSON values of a dataclass; raises TypeError for a type that a statement cannot hold.
+
+    How a class is written is worked out once, from the types of its fields.
+    """
+    written: dict[str, Any] = _object_writer(typing.cast(Any, type(value)))(value)
+    return written
 
 
 def read(kind: type[T], document: Any, at: str = "") -> T:
@@ -77,11 +64,45 @@ def camel(name: str) -> str:
 
 
 @functools.cache
-def _members(kind: Any) -> tuple[tuple[str, str], ...]:
-    """(attribute, member) of a dataclass; empty for any other type."""
-    if not dataclasses.is_dataclass(kind):
-        return ()
-    return tuple((field.name, camel(field.name)) for field in dataclasses.fields(kind))
+def _object_writer(kind: Any) -> Write:
+    fields = _fields(kind)
+    names = [name for name, _, _ in fields.values()]
+    absent = [name for name, _, optional in fields.values() if optional]
+    others = [(name, writer) for name, of, _ in fields.values() if (writer := _writer(of)) is not None]
+    values = operator.attrgetter(*fields, "__class__")  # the last is no member: of a single name it gives no tuple
+
+    def write_object(value: Any) -> dict[str, Any]:
+        written = dict(zip(names, values(value), strict=False))
+        for name in absent:
+            if written[name] is None:
+                del written[name]
+        for name, write_member in others:
+            if name in written:
+                written[name] = write_member(written[name])
+        return written
+
+    return write_object
+
+
+def _writer(of: Any) -> Write | None:
+    """None for what is written as it is: text (an enumeration's among it) and truth values."""
+    if typing.get_origin(of) is tuple:
+        write_item = _writer(typing.get_args(of)[0])
+        return list if write_item is None else lambda items: [write_item(item) for item in items]
+    if dataclasses.is_dataclass(of):
+        return _object_writer(typing.cast(Any, of))
+    if of is bool or issubclass(of, str):
+        return None
+    writers: dict[Any, Write] = {int: _decimal, dt.datetime: rfc3339}
+    if of not in writers:
+        raise TypeError(f"a statement cannot hold a {of.__name__}")
+    return writers[of]
+
+
+def _decimal(number: int) -> str:
+    if number < 0:
+        raise TypeError("a statement cannot hold a negative integer")
+    return str(number)
 
 
 @functools.cache

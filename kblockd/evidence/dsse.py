@@ -15,8 +15,9 @@ from typing import Any, Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from kblockd.domain.canonical import NotCanonical, canonical, parse
+from kblockd.domain.canonical import NotCanonical, parse
 from kblockd.domain.signing import Signer
+from kblockd.domain.text import own
 from kblockd.evidence.errors import BadEnvelope, BadSignature, UnknownKey
 
 STATEMENT_TYPE: Final = "application/vnd.in-toto+json"
@@ -46,7 +47,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 def sign(payload_type: str, payload: bytes, signer: Signer) -> bytes:
     """The envelope's JCS bytes; raises OSError if the key cannot be used."""
-    return canonical(
+    return own(
         {
             "payload": base64.b64encode(payload).decode(),
             "payloadType": payload_type,

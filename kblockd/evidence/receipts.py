@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 from kblockd.domain.canonical import sha256_hex
@@ -10,6 +12,7 @@ from kblockd.domain.values import value_type
 from kblockd.evidence import dsse, statements
 from kblockd.evidence.jwks import KeySet, Role
 from kblockd.evidence.keyring import KeyRing
+from kblockd.evidence.keys import LocalSigner
 from kblockd.evidence.statements import Approval, Disposition, Receipt, Result, SignedBy, Statement
 
 S = TypeVar("S", Result, Receipt, Approval, Disposition)
@@ -24,18 +27,32 @@ ROLES: Final[dict[str, Role]] = {
 
 @value_type(frozen=True, slots=True)
 class Signed:
-    """A signed statement: payload (a receipt's leaf), DSSE envelope, the payload's SHA-256 in hex, and the key id."""
+    """A statement and its key: payload (a receipt's leaf), the payload's SHA-256 in hex, and the key id.
+
+    ``sign`` makes the DSSE envelope, once: whoever asks first signs, in whichever thread.
+    """
 
     payload: bytes
-    envelope: bytes
     sha256: str
     key_id: str
+    sign: Callable[[], bytes]
+
+    @property
+    def envelope(self) -> bytes:
+        """Signed now, if nobody has asked yet."""
+        return self.sign()
 
 
 def sign_statement(statement: Statement, signer: Signer) -> Signed:
-    """Signs with the caller's choice of key. Raises ValueError above 65,535 bytes, OSError if signing fails."""
+    """Under the caller's choice of key. Raises ValueError above 65,535 bytes, OSError if signing fails.
+
+    A key in memory cannot fail, and its signature may wait for another thread; any other signs here.
+    """
     payload = statements.payload(statement)
-    return Signed(payload, dsse.sign(dsse.STATEMENT_TYPE, payload, signer), sha256_hex(payload), signer.key_id)
+    sign = functools.cache(functools.partial(dsse.sign, dsse.STATEMENT_TYPE, payload, signer))
+    if not isinstance(signer, LocalSigner):
+        sign()
+    return Signed(payload, sha256_hex(payload), signer.key_id, sign)
 
 
 def sign_result(result: Result, ring: KeyRing) -> Signed:

@@ -16,8 +16,9 @@ import re
 import typing
 from typing import Any, ClassVar, Final, TypeVar
 
-from kblockd.domain.canonical import NotCanonical, canonical, parse
+from kblockd.domain.canonical import NotCanonical, parse
 from kblockd.domain.states import ResultClass
+from kblockd.domain.text import own
 from kblockd.domain.values import value_type
 from kblockd.evidence import codec
 from kblockd.evidence.errors import BadStatement
@@ -301,7 +302,7 @@ def payload(statement: Statement) -> bytes:
     """The JCS bytes to sign, and for a receipt its leaf. Raises ValueError above ``MAX_PAYLOAD`` bytes."""
     predicate = codec.write(statement)
     subjects = [(name, predicate.pop(member, None)) for name, member in _members(typing.cast(Any, type(statement)))]
-    data = canonical(
+    data = own(
         {
             "_type": STATEMENT,
             "predicateType": predicate_type(type(statement)),

@@ -11,6 +11,7 @@ from kblockd.domain.contract import ActionContract, EffectiveLimits
 from kblockd.domain.envelope import Envelope
 from kblockd.domain.ledger.values import Target
 from kblockd.domain.principal import Principal
+from kblockd.domain.text import Text
 from kblockd.domain.values import value_type
 from kblockd.execution.journal import Journal
 from kblockd.telemetry.recorder import Trace
@@ -33,8 +34,7 @@ class Admitted:
     envelope: Envelope
     trace: Trace
     contract: ActionContract
-    args: Any
-    args_sha256: str
+    args: Text
     target: Mapping[str, str]
     intent: Any
     fingerprint: str

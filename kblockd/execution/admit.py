@@ -6,11 +6,12 @@ from typing import Any
 
 from kblockd.admission.offload import offload, size_of
 from kblockd.domain import keys
-from kblockd.domain.canonical import NotCanonical, canonical, parse, reparse, sha256_hex
+from kblockd.domain.canonical import NotCanonical, canonical
 from kblockd.domain.contract import ActionContract, check_arguments, derive_intent, derive_target, resolve, tighten
 from kblockd.domain.envelope import Envelope, check_shape
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
 from kblockd.domain.pointer import PointerMissing
+from kblockd.domain.text import Text, foreign
 from kblockd.execution import pins
 from kblockd.execution.action import Admitted, IncomingCall
 from kblockd.execution.parts import Parts
@@ -31,7 +32,8 @@ async def admit(parts: Parts, call: IncomingCall) -> Admitted:
 def _derived(parts: Parts, contract: ActionContract, call: IncomingCall) -> Admitted:
     """Everything that costs time in proportion to the arguments."""
     envelope, caller = call.envelope, call.caller
-    args, args_sha256 = _arguments(parts, envelope)
+    text = _arguments(parts, envelope)
+    args = text.value
     check_arguments(contract, args)
     _check_read(contract, args)
     target, intent = derive_target(contract, args), derive_intent(contract, args)
@@ -45,11 +47,10 @@ def _derived(parts: Parts, contract: ActionContract, call: IncomingCall) -> Admi
         envelope=envelope,
         trace=call.trace,
         contract=contract,
-        args=args,
-        args_sha256=args_sha256,
+        args=text,
         target=target,
         intent=intent,
-        fingerprint=keys.fingerprint(**who, **where, **what, args=args),
+        fingerprint=keys.fingerprint(**who, **where, **what, args=text),
         caller_key=keys.caller_key(**who, key=envelope.caller_key) if envelope.has_caller_key else "",
         twin=keys.twin(tenant=caller.tenant, upstream=contract.tool.upstream, **what, intent=intent),
         limits=tighten(contract, envelope),
@@ -81,29 +82,28 @@ def _check_caller(contract: ActionContract, call: IncomingCall) -> None:
     pins.check_binding(call.envelope, upstream=contract.tool.upstream, tool=contract.tool.name)
 
 
-def _arguments(parts: Parts, envelope: Envelope) -> tuple[Any, str]:
-    """(arguments, digest): what is executed is the canonical form parsed again, never the bytes that came."""
+def _arguments(parts: Parts, envelope: Envelope) -> Text:
+    """What is executed is the canonical form parsed again, never the bytes that came."""
     limit = parts.limits.arguments_bytes
     try:
-        text = canonical(parse(envelope.arguments_json, max_bytes=limit))
+        text = envelope.arguments or foreign(envelope.arguments_json, max_bytes=limit)
     except NotCanonical as error:
         raise InvalidArgument.field(f"envelope.arguments_json{error.at}", str(error)) from None
     conditions = [canonical(given) for given in (envelope.preconditions, envelope.postconditions) if given]
-    size = sum(map(len, (text, *conditions)))
+    size = sum(map(len, (text.data, *conditions)))
     if size > limit:  # 1e20 is four bytes as it comes and 21 as it is kept
         raise InvalidArgument.field(
             "envelope.arguments_json",
             f"{size} bytes in canonical form, preconditions and postconditions among them; at most {limit} are taken",
         )
-    digest = sha256_hex(text)
-    if envelope.arguments_sha256 and envelope.arguments_sha256 != digest:
+    if envelope.arguments_sha256 and envelope.arguments_sha256 != text.sha256:
         raise FailedPrecondition(
             Reason.PIN_MISMATCH,
-            f"envelope.arguments_sha256 is not the digest of the canonical arguments ({digest}). "
+            f"envelope.arguments_sha256 is not the digest of the canonical arguments ({text.sha256}). "
             "Nothing was executed or consumed.",
             next_step="compute it over the RFC 8785 form, or leave it out",
         )
-    return reparse(text), digest
+    return text
 
 
 def _check_read(contract: ActionContract, args: Any) -> None:

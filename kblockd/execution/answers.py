@@ -224,6 +224,8 @@ async def _record(parts: Parts, index: int | None, own: Written) -> Append | Ent
 
 async def _aux(parts: Parts, index: int | None, own: Written) -> bytes:
     record = await _record(parts, index, own)
+    if isinstance(record, Entry):
+        return record.made()
     return record.aux if record else b""
 
 

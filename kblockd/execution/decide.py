@@ -6,7 +6,6 @@ recorded whole, so that a repeat gets the same answer at once (IDM-11). An engin
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import logging
 from collections.abc import Mapping
@@ -32,7 +31,8 @@ from kblockd.domain.ledger import identifier, rows
 from kblockd.domain.ledger.closing import ExecutionRejected
 from kblockd.domain.ledger.proposal import ExecutionProposed, RefusalDetails
 from kblockd.domain.ledger.values import Target
-from kblockd.domain.values import value_type
+from kblockd.domain.text import own, partly
+from kblockd.domain.values import replaced, value_type
 from kblockd.execution import envelopes, pins, questions, refusals
 from kblockd.execution.action import Action, Admitted, Run
 from kblockd.execution.describe import Described, check_pin, describe
@@ -81,8 +81,7 @@ async def decide(parts: Parts, admitted: Admitted) -> Decided | Existing:
     )
     pins.check_approval(admitted.envelope, None)
     pins.check_policy(admitted.envelope, parts.engine.status().revision)
-    size = size_of([admitted.args, admitted.envelope.preconditions, admitted.envelope.postconditions])
-    action, salt = await offload(size, _action, parts, admitted, described)
+    action, salt = await offload(len(admitted.args.data), _action, parts, admitted, described)
     document = questions.document(parts, admitted.caller, action)
     decision = await ask(parts, entrypoints.DECISION, document)
     ruling = ruling_of(parts, contract, decision)
@@ -208,7 +207,7 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
         definition_sha256=described.definition_sha256,
         contract_sha256=contract.sha256,
         target=admitted.target,
-        args=admitted.args,
+        args=admitted.args.json,
         limits=admitted.limits.as_json(),
         credential_ref=credential_ref(upstream),
         salt=salt,
@@ -222,8 +221,8 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
         operation=contract.operation,
         contract=contract,
         envelope=envelopes.document(admitted.envelope),
-        args=admitted.args,
-        args_sha256=admitted.args_sha256,
+        args=admitted.args.value,
+        args_sha256=admitted.args.sha256,
         target=Target(**admitted.target),
         intent=admitted.intent,
         twin=admitted.twin,
@@ -232,7 +231,7 @@ def _action(parts: Parts, admitted: Admitted, described: Described) -> tuple[Act
         limits=admitted.limits,
         tool_version=described.server_version,
         definition_sha256=described.definition_sha256,
-        action_sha256=digest(document),
+        action_sha256=sha256_hex(own(document)),
         origin=str(upstream.origin),
         effect="",
         observe_until="",
@@ -276,7 +275,7 @@ async def _propose(
 ) -> Decided | Existing:
     effect = ruling.stands
     journal = Journal(action.execution_id, action.tenant, admitted.trace)
-    size = size_of([action.args, action.envelope])
+    size = len(admitted.args.data) + size_of(action.envelope)
     entries, payloads = await offload(size, _proposal, parts, admitted, action, salt, asked, ruling)
     conditions: list[Condition] = [
         Absent(rows.caller_key(action.caller_key) if action.caller_key else rows.open_call(action.fingerprint))
@@ -306,7 +305,7 @@ async def _settled(
     if effect.effect not in ALLOWING:
         await ticket.durable()
         return Decided(action.execution_id, None)
-    allowed = dataclasses.replace(action, effect=effect.effect, observe_until=effect.observe_until)
+    allowed = replaced(action, effect=effect.effect, observe_until=effect.observe_until)
     run = Run(allowed, journal, attempt=1, again=False, described_at=described_at)
     return Decided(action.execution_id, run)
 
@@ -347,7 +346,8 @@ def _proposal(
 ) -> tuple[list[Entry], list[Payload]]:
     effect = ruling.stands
     envelope = _needed(action.envelope) if effect.effect == "deny" else action.envelope
-    call = canonical({"v": STORED_CALL, "envelope": envelope, "args": action.args, "salt": salt})
+    said = partly(envelope, *inputs.CONDITIONS)
+    call = own({"v": STORED_CALL, "envelope": said, "args": admitted.args.json, "salt": salt})
     call_sha256 = sha256_hex(call)
     why_sha256, why = payload(parts, action.execution_id, "reasons", questions.messages(effect.reasons))
     of_policy, asked_about = asked.on_record(parts, action.execution_id)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kblockd.domain.canonical import canonical, sha256_hex
+from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.record import Body, Record
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.ledger.sealing import ReceiptIssued
 from kblockd.domain.ledger.values import Timings
+from kblockd.domain.text import embedded, own
 from kblockd.domain.values import value_type
 from kblockd.store.protocol import Absent, Append, AtVersion, Condition, Conflict, Payload, Ticket
 from kblockd.telemetry.recorder import Trace
@@ -36,6 +37,11 @@ class Entry:
     aux: bytes = b""
     leaf: bytes = b""
     attempt: int | None = None  # of a late answer; None is the attempt that is being made
+    sign: Callable[[], bytes] | None = None  # makes ``aux`` when the record is written
+
+    def made(self) -> bytes:
+        """The aux, once the record is written."""
+        return self.aux if self.sign is None else self.sign()
 
 
 @dataclass(slots=True)
@@ -86,7 +92,7 @@ class Journal:
         own = rows.execution(self.execution_id)
         held: Condition = Absent(own) if self.version is None else AtVersion(own, self.version)
         drawn = self.drawn(parts, stage, entries, at)
-        appends = [Append(entry.leaf, entry.aux) for entry in drawn]
+        appends = [Append(entry.leaf, entry.aux, entry.sign) for entry in drawn]
         ticket = await parts.store.commit([held, *conditions], appends, payloads, label=stage.label)
         parts.admission.recorded(len(appends), sum(len(payload.data) for payload in payloads))
         self.written.add(ticket.first_index, drawn, payloads)
@@ -115,15 +121,16 @@ class Journal:
                 body = entry.body.timed(self._timings()) if position == 0 else entry.body
                 attempt = self.attempt if entry.attempt is None else entry.attempt
                 record = Record(body, at, self.tenant, self.execution_id, attempt, stage.value)
-                entry = Entry(entry.body, entry.aux, record.leaf(), entry.attempt)
+                entry = Entry(entry.body, entry.aux, record.leaf(), entry.attempt, entry.sign)
             found.append(entry)
         return found
 
     def _timings(self) -> Timings:
         """(stage, microseconds) of what ended since the last commit; a stage still open is counted by the next."""
         timings: list[tuple[int, int]] = []
-        while self._timed < len(self.trace.rows) and self.trace.rows[self._timed].end_ns:
-            row = self.trace.rows[self._timed]
+        for row in self.trace.rows[self._timed :]:
+            if not row.end_ns:
+                break
             if not row.parent:
                 timings.append((row.stage, (row.end_ns - row.start_ns) // 1000))
             self._timed += 1
@@ -132,6 +139,6 @@ class Journal:
 
 def payload(parts: Parts, execution_id: str, kind: str, value: Any) -> tuple[str, Payload]:
     """(digest, payload) of something deletable; a salt inside keeps short values from being guessed by digest."""
-    data = canonical({"salt": parts.ids.salt(), "kind": kind, "value": value})
+    data = own({"salt": parts.ids.salt(), "kind": kind, "value": embedded(value)})
     digest = sha256_hex(data)
     return digest, Payload(rows.payload(execution_id, digest), data)

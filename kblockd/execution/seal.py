@@ -1,7 +1,8 @@
 """Stage 16: RESULT and receipt signed, the execution closed, what it held released; or held for an operator.
 
-The seal is conditioned on the active key's row. The receipt names every record of the execution; its own place is
-shown by the ledger's proof (kblockd/evidence/README.md; R467 to R472, R110).
+The signatures stand beside the leaves, which hold digests and the key's id, and are made by the thread that writes all
+of it in one batch. The seal is conditioned on the active key's row. The receipt names every record of the execution;
+its own place is shown by the ledger's proof (kblockd/evidence/README.md; R467 to R472, R110).
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ async def seal_with(
     result = await _result(parts, journal, ending, row, source)
     signed = receipts.sign_result(result, parts.keys)
     said_sha256, said = payload(parts, row.id, "detail", ending.detail)
-    sealed = Entry(_body(ending, signed, said_sha256), signed.envelope)
+    sealed = Entry(_body(ending, signed, said_sha256), sign=signed.sign)
     own = journal.drawn(parts, Stage.SEAL, [*before, sealed])
     receipt = await _receipt(parts, journal, ending, row, signed, own)
-    entries = [*own, Entry(sealing.ReceiptIssued(), receipt.envelope, receipt.payload)]
+    entries = [*own, Entry(sealing.ReceiptIssued(), leaf=receipt.payload, sign=receipt.sign)]
     ticket = await journal.commit(
         parts, Stage.SEAL, entries, conditions=await _key_condition(parts), payloads=[said, *payloads]
     )

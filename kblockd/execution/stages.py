@@ -10,6 +10,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from kblockd.domain.failpoints import NoFailpoints
 from kblockd.execution.parts import Parts
 from kblockd.telemetry.recorder import Trace
 
@@ -64,10 +65,13 @@ def stage(
 
         @functools.wraps(function)
         async def staged(parts: Parts, taken: Taken) -> Given:
-            await parts.failpoints.reach(before)
+            points = None if type(parts.failpoints) is NoFailpoints else parts.failpoints
+            if points is not None:
+                await points.reach(before)
             with taken.trace.stage(value, word):
                 given = await function(parts, taken)
-            await parts.failpoints.reach(after)
+            if points is not None:
+                await points.reach(after)
             return given
 
         return staged

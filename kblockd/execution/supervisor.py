@@ -36,6 +36,7 @@ from kblockd.execution.stages import Stage
 from kblockd.execution.void import Voided
 from kblockd.store.protocol import Append, Conflict, StoreFailed
 from kblockd.telemetry.recorder import Trace
+from kblockd.upstream.wrapper import ended
 
 _log = logging.getLogger(__name__)
 _LOOKS = 3
@@ -52,7 +53,7 @@ class Handle:
     async def wait(self, seconds: float) -> None:
         """Until the run has ended, or ``seconds``; zero waits only until it is claimed or has ended."""
         if seconds > 0:
-            await asyncio.wait({self.done}, timeout=seconds)
+            await ended(self.done, seconds)
             return
         claimed = asyncio.ensure_future(self.journal.claimed.wait())
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kblockd.domain.ledger.rows import Row, RowKey, indexes
 from kblockd.domain.signing import Signer
@@ -18,7 +19,6 @@ from kblockd.ledger.tlog_proof import TlogProof
 from kblockd.store.protocol import Key, Store
 
 MAX_READ: int = 1000
-NODES_REMEMBERED: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,21 @@ class SignedHead:
 
 
 class Ledger:
-    """Read-only. ``signers`` gives the log keys that are active now, two while a key rotates."""
+    """Read-only. ``signers`` gives the log keys that are active now, two while a key rotates; ``nodes`` are the tree's
+    ``recent``, so that a proof of what was just written reads nothing back."""
 
-    def __init__(self, store: Store, origin: str, signers: Callable[[], Sequence[Signer]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        origin: str,
+        signers: Callable[[], Sequence[Signer]],
+        nodes: dict[Key, bytes] | None = None,
+    ) -> None:
         """Raises ValueError for an origin that cannot name a note key."""
         self._store = store
         self._signers = signers
         self.origin = note.check_name(origin)
-        self._nodes: dict[merkle.Node, bytes] = {}  # a complete subtree never changes
+        self._nodes = {} if nodes is None else nodes  # a complete subtree never changes
         self._latest: tuple[SignedHead, tuple[str, ...]] | None = None
 
     def size(self) -> int:
@@ -63,11 +70,26 @@ class Ledger:
         keys = tuple(signer.key_id for signer in signers)
         if self._latest is not None and self._latest[0].head.size == size and self._latest[1] == keys:
             return self._latest[0]
-        head = TreeHead(self.origin, size, await self.root(size))
-        signed = SignedHead(head, checkpoint.sign(head, signers))
-        if self._latest is None or self._latest[0].head.size <= size:
-            self._latest = (signed, keys)
+        signed = self._signed(TreeHead(self.origin, size, await self.root(size)), signers)
+        self._learn(signed, keys)
         return signed
+
+    def sign_head(self, size: int, root: bytes) -> Callable[[], None] | None:
+        """In the thread that has just synced this head: answers what makes it the newest checkpoint, for the loop to
+        call once it knows that so much is durable. None when a key cannot be used: whoever asks then is told so."""
+        signers = self._signers()
+        try:
+            signed = self._signed(TreeHead(self.origin, size, root), signers)
+        except OSError:
+            return None
+        return partial(self._learn, signed, tuple(signer.key_id for signer in signers))
+
+    def _signed(self, head: TreeHead, signers: Sequence[Signer]) -> SignedHead:
+        return SignedHead(head, checkpoint.sign(head, signers))
+
+    def _learn(self, signed: SignedHead, keys: tuple[str, ...]) -> None:
+        if self._latest is None or self._latest[0].head.size <= signed.head.size:
+            self._latest = (signed, keys)
 
     def _covering(self, index: int) -> SignedHead | None:
         """The last one signed, while its keys are the active ones: no need to sign one for each record."""
@@ -84,7 +106,7 @@ class Ledger:
     async def inclusion(self, index: int, size: int) -> list[bytes]:
         """The path of a record in the tree of ``size``; raises ValueError when it is not in it."""
         self._check_size(size)
-        return [await self._hash(span) for span in merkle.inclusion_ranges(index, size)]
+        return [self._known(span) or await self._hash(span) for span in merkle.inclusion_ranges(index, size)]
 
     async def consistency(self, old: int, new: int) -> list[bytes]:
         """The proof that the tree only grew from ``old`` to ``new`` records; raises ValueError for sizes not there."""
@@ -128,17 +150,23 @@ class Ledger:
         if not 0 <= size <= self._store.size():
             raise ValueError(f"a tree of {size}: the ledger has {self._store.size()} durable records")
 
+    def _known(self, span: Range) -> bytes | None:
+        """Of a complete subtree that is remembered, as all are but one at the end of the tree."""
+        width = span[1] - span[0]
+        return None if width & (width - 1) else self._nodes.get(("node", width.bit_length() - 1, span[0] // width))
+
     async def _hash(self, span: Range) -> bytes:
         hashes = []
         for node in merkle.nodes_of(span):
-            hashes.append(self._nodes.get(node) or await self._read_node(node))
+            key = merkle.node_key(node)
+            hashes.append(self._nodes.get(key) or await self._read_node(key))
         return merkle.fold_right(hashes)
 
-    async def _read_node(self, node: merkle.Node) -> bytes:
-        value = await self._store.raw(merkle.node_key(node))
+    async def _read_node(self, key: Key) -> bytes:
+        value = await self._store.raw(key)
         if value is None:
-            raise ValueError(f"the tree node at level {node[0]}, index {node[1]} is missing")
-        if len(self._nodes) >= NODES_REMEMBERED:
+            raise ValueError(f"the tree node at level {key[1]}, index {key[2]} is missing")
+        if len(self._nodes) >= merkle.NODES_REMEMBERED:
             self._nodes.clear()
-        self._nodes[node] = value
+        self._nodes[key] = value
         return value

@@ -22,6 +22,8 @@ Range = tuple[int, int]
 Node = tuple[int, int]
 """Level and index of a complete subtree."""
 
+NODES_REMEMBERED: int = 8192
+
 RawRead = Callable[[Key], bytes | None]
 
 
@@ -45,10 +47,13 @@ def node_key(node: Node) -> Key:
 
 
 class MerkleTree:
-    """A ``kblockd.store.tree.Tree``: the frontier of an append-only tree. Used by one thread at a time."""
+    """A ``kblockd.store.tree.Tree``: the frontier of an append-only tree. Used by one thread at a time, but for
+    ``recent``: node rows as they were made, which any thread may read. Nobody asks for one before it is durable, and it
+    never changes."""
 
     def __init__(self) -> None:
         self.size = 0
+        self.recent: dict[Key, bytes] = {}
         self._frontier: list[bytes] = []
         """Roots of the complete subtrees, widest first: one for each bit that is set in ``size``."""
 
@@ -75,6 +80,9 @@ class MerkleTree:
                 rows.append((("node", level, index), value))
             frontier.append(value)
         self.size = first_index + len(leaves)
+        if len(self.recent) >= NODES_REMEMBERED:
+            self.recent.clear()
+        self.recent.update(rows)
         return rows
 
     def root(self) -> bytes:

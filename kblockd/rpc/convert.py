@@ -29,6 +29,7 @@ from kblockd.domain.envelope import (
 )
 from kblockd.domain.errors import InvalidArgument, Reason, Violation
 from kblockd.domain.outcome import Finding
+from kblockd.domain.text import Text, foreign
 
 DEFAULT_PAGE: Final = 50
 MAX_PAGE: Final = 100
@@ -104,7 +105,6 @@ def envelope(message: types_pb2.Envelope, *, max_arguments: int = canonical.MAX_
     for field, number in unknown_fields(message, "envelope"):
         faults.add(field, f"holds the unknown field number {number}")
     _check_size(message, max_arguments)
-    _object("envelope.arguments_json", message.arguments_json, faults)
     converted = _envelope(message, faults)
     faults.raise_any()
     check_shape(converted)
@@ -119,6 +119,7 @@ def _envelope(message: types_pb2.Envelope, faults: Faults) -> Envelope:
         operation=message.operation,
         target=TargetPin(message.target.type, message.target.id, message.target.version),
         arguments_json=message.arguments_json,
+        arguments=_text("envelope.arguments_json", message.arguments_json, faults),
         run_id=message.run_id,
         action_id=message.action_id,
         requester=message.requester,
@@ -299,16 +300,18 @@ def _check_size(message: types_pb2.Envelope, limit: int) -> None:
         raise InvalidArgument.field(f"envelope.{longer}conditions_json", what)
 
 
-def _object(field: str, text: bytes, faults: Faults) -> dict[str, Any] | None:
+def _text(field: str, text: bytes, faults: Faults) -> Text | None:
     """A JSON object whose size has been checked; None if empty or, with a fault, invalid."""
-    if not text:
-        return None
     try:
-        value: dict[str, Any] = canonical.parse(text, max_bytes=len(text))
+        return foreign(text, max_bytes=len(text)) if text else None
     except canonical.NotCanonical as error:
         faults.add(field, str(error))
         return None
-    return value
+
+
+def _object(field: str, text: bytes, faults: Faults) -> dict[str, Any] | None:
+    found = _text(field, text, faults)
+    return found.value if found is not None else None
 
 
 def _moment(message: types_pb2.Envelope, name: str, faults: Faults) -> dt.datetime | None:

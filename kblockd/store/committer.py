@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from rocksdict import Rdict, WriteBatch
 
@@ -21,8 +21,11 @@ from kblockd.domain.failpoints import Failpoints
 from kblockd.store import schema
 from kblockd.store.database import unsynced
 from kblockd.store.head import Head, HeadFile
-from kblockd.store.protocol import Append, Key, Row, StoreFailed
+from kblockd.store.protocol import Append, Key, StoreFailed
 from kblockd.store.tree import Tree
+
+Versioned = tuple[int, Any] | None
+"""Version and row; None for one that is not there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +35,7 @@ class Group:
     number: int
     first_index: int
     records: list[Append] = field(default_factory=list)
-    rows: dict[Key, tuple[int, Row | None]] = field(default_factory=dict)
+    rows: dict[Key, Versioned] = field(default_factory=dict)
     payloads: dict[Key, bytes | None] = field(default_factory=dict)
     nodes: dict[Key, bytes] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
@@ -74,8 +77,8 @@ class Group:
 class CommitListener(Protocol):
     """Called by the thread, on the loop through ``call_soon_threadsafe``."""
 
-    def on_durable(self, group: Group, head: Head) -> None:
-        """The group is on disk and in the head."""
+    def on_durable(self, group: Group, head: Head, learn: Callable[[], None] | None) -> None:
+        """The group is on disk and in the head; ``learn`` is what ``on_head`` answered."""
         ...
 
     def on_failed(self, group: Group, reason: str, unknown: bool) -> None:
@@ -85,6 +88,11 @@ class CommitListener(Protocol):
     def on_stopped(self) -> None:
         """The thread has ended in order; everything queued is durable."""
         ...
+
+
+OnHead = Callable[[Head, set[str]], Callable[[], None] | None]
+"""Called by the thread with each head that it has synced and the labels of its commits; answers what the loop is to do
+once it knows of that head. It must not fail."""
 
 
 class Committer:
@@ -102,6 +110,7 @@ class Committer:
         self._queue: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="kblockd-committer", daemon=True)
         self._written = False
+        self.on_head: OnHead = lambda head, labels: None
         self._write_options = unsynced()
 
     def start(self) -> None:
@@ -126,13 +135,14 @@ class Committer:
         self._written = False
         try:
             head = self._write(group)
+            learn = self.on_head(head, group.labels)
         except BaseException as error:
             # BaseException: RocksDB raises bare exceptions, and a panic below Python is not even an Exception. The
             # process cannot go on after any of them, and a thread that died silently would leave everybody waiting.
             reason = f"{type(error).__name__}: {error}"
             self._notify(self._listener.on_failed, group, reason, self._written)
             return False
-        self._notify(self._listener.on_durable, group, head)
+        self._notify(self._listener.on_durable, group, head, learn)
         return True
 
     def _write(self, group: Group) -> Head:
@@ -153,11 +163,11 @@ class Committer:
     def _batch(self, group: Group) -> WriteBatch:
         """The only place where rows are serialized."""
         batch = WriteBatch(raw_mode=True)
-        for key, (version, row) in group.rows.items():
+        for key, row in group.rows.items():
             if row is None:
                 batch.delete(schema.encode_key(key))
             else:
-                batch.put(schema.encode_key(key), schema.encode_row(version, row))
+                batch.put(schema.encode_key(key), schema.encode_row(*row))
         for key, data in group.payloads.items():
             if data is None:
                 batch.delete(schema.encode_key(key))
@@ -171,7 +181,8 @@ class Committer:
 
     def _put_records(self, batch: WriteBatch, first_index: int, records: list[Append]) -> dict[Key, bytes]:
         for index, record in enumerate(records, first_index):
-            batch.put(schema.leaf_key(index), schema.encode_leaf(record.leaf, record.aux))
+            aux = record.aux if record.sign is None else record.sign()
+            batch.put(schema.leaf_key(index), schema.encode_leaf(record.leaf, aux))
         nodes = dict(self._tree.append(first_index, [record.leaf for record in records]))
         for key, value in nodes.items():
             batch.put(schema.encode_key_once(key), value)

@@ -50,10 +50,14 @@ Condition = Absent | AtVersion | AtMost
 
 @value_type(frozen=True, slots=True)
 class Append:
-    """A record to append: the leaf that the tree hashes, and aux (signatures, DSSE bytes) stored beside it."""
+    """A record to append: the leaf that the tree hashes, and aux (signatures, DSSE bytes) stored beside it.
+
+    ``sign`` makes the aux in the thread that writes, and must not fail: if it does, the write has failed.
+    """
 
     leaf: bytes
     aux: bytes = b""
+    sign: Callable[[], bytes] | None = None
 
 
 @value_type(frozen=True, slots=True)

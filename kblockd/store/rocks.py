@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
 from kblockd.domain.ledger.rows import Decode, R, decode
 from kblockd.store import opening, schema
-from kblockd.store.committer import Committer, Group
+from kblockd.store.committer import Committer, Group, OnHead
 from kblockd.store.database import StoreView, open_view
 from kblockd.store.head import Head, read_head
 from kblockd.store.pending import Overlay, Staged, payload_key
@@ -214,6 +214,10 @@ class RocksStore:
         """The head file's content: size and root belong together."""
         return self._head
 
+    def when_headed(self, on_head: OnHead) -> None:
+        """Calls it in the committer's thread from now on."""
+        self._committer.on_head = on_head
+
     def free_bytes(self) -> int:
         """Free space for this user on the file system of the data directory; raises OSError."""
         figures = os.statvfs(self._opened.data_dir)
@@ -248,6 +252,7 @@ class RocksStore:
     def _stage(self, conditions: Sequence[Condition], records: Sequence[Append]) -> tuple[Staged, Condition | None]:
         """The changes that the records would make, and the first condition that does not hold."""
         staged = Staged(self._overlay)
+        afterwards = [condition for condition in conditions if isinstance(condition, AtMost)]
         for condition in conditions:
             if not isinstance(condition, AtMost) and not staged.holds(condition):
                 return staged, condition
@@ -256,8 +261,8 @@ class RocksStore:
                 raise ValueError(f"record of {len(record.leaf)} bytes exceeds the limit of {schema.MAX_LEAF_BYTES}")
             for key, row in self._fold(staged.read, index, record.leaf):
                 staged.write(key, index, row)
-        for condition in conditions:
-            if isinstance(condition, AtMost) and not staged.holds(condition):
+        for condition in afterwards:
+            if not staged.holds(condition):
                 return staged, condition
         return staged, None
 
@@ -266,8 +271,7 @@ class RocksStore:
         first_index = self._next
         self._next += len(records)
         group.records.extend(records)
-        for key, (version, row) in staged.changed.items():
-            self._overlay.put_row(key, version, row, group)
+        self._overlay.put_rows(staged.changed, group)
         for payload in payloads:
             self._overlay.put_payload(payload.key, payload.data, group)
         if label:
@@ -356,10 +360,12 @@ class RocksStore:
 
     # CommitListener, on the loop -------------------------------------------------------------------------------
 
-    def on_durable(self, group: Group, head: Head) -> None:
+    def on_durable(self, group: Group, head: Head, learn: Callable[[], None] | None) -> None:
         """The group is on disk; the next one may follow."""
         self._head = head
         try:
+            if learn is not None:
+                learn()
             self._overlay.settle(group)
         except Exception as error:
             # A defect: without this, no later group would be handed over and every waiter would hang.

@@ -55,6 +55,7 @@ MAX_LEAF_BYTES: Final = 65_535
 _INTEGER: Final = b"\x01"
 _TEXT: Final = b"\x02"
 _U16 = struct.Struct(">H")
+_TEXT_HEAD = struct.Struct(">BH")
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 
@@ -63,12 +64,17 @@ def encode_key_once(key: Key) -> bytes:
     """Bytes of a key or of a key prefix; raises ValueError for a key without an encoding."""
     if not key or not isinstance(key[0], str):
         raise ValueError(f"key {key!r}: the first part must be the table's name")
-    table = key[0].encode("ascii")
-    if not 0 < len(table) < 256:
-        raise ValueError(f"key {key!r}: a table name has 1 to 255 characters")
-    parts = [bytes((len(table),)), table]
+    parts = [_encode_table(key[0])]
     for part in key[1:]:
-        parts.append(_encode_part(part, key))
+        if isinstance(part, str):
+            text = part.encode()
+            if len(text) > 0xFFFF:
+                raise ValueError(
+                    f"key of table {key[0]!r}: a text part of {len(text)} bytes exceeds the limit of 65535"
+                )
+            parts += (_TEXT_HEAD.pack(_TEXT[0], len(text)), text)
+        else:
+            parts.append(_encode_integer(part, key))
     return b"".join(parts)
 
 
@@ -76,12 +82,15 @@ encode_key = lru_cache(maxsize=1 << 15)(encode_key_once)
 """``encode_key_once``, cached, for keys that recur."""
 
 
-def _encode_part(part: str | int, key: Key) -> bytes:
-    if isinstance(part, str):
-        text = part.encode()
-        if len(text) > 0xFFFF:
-            raise ValueError(f"key of table {key[0]!r}: a text part of {len(text)} bytes exceeds the limit of 65535")
-        return _TEXT + _U16.pack(len(text)) + text
+@lru_cache(maxsize=256)
+def _encode_table(name: str) -> bytes:
+    table = name.encode("ascii")
+    if not 0 < len(table) < 256:
+        raise ValueError(f"table {name!r}: a table name has 1 to 255 characters")
+    return bytes((len(table),)) + table
+
+
+def _encode_integer(part: int, key: Key) -> bytes:
     if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part < 1 << 64:
         raise ValueError(f"key {key!r}: a part must be text or an integer from 0 to 2^64-1")
     return _INTEGER + _U64.pack(part)

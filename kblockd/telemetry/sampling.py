@@ -57,7 +57,7 @@ class Sampling:
         """True if sampled at the start, or for an outcome that always deserves a trace."""
         if trace.sampled or _always(trace.attributes):
             return True
-        return any(row.error or _always(row.attributes) for row in trace.rows)
+        return any(row.error or (row.attributes and _always(row.attributes)) for row in trace.rows)
 
 
 def _always(attributes: Mapping[str, Value]) -> bool:

@@ -80,7 +80,7 @@ def storable(outcome: Outcome, scrubber: Scrubber, max_output_bytes: int) -> Out
     if size > max_output_bytes:
         sizes = f"{size} bytes of output exceed the limit of {max_output_bytes}"
         return _without_output(outcome, "RESPONSE_TOO_LARGE", Unreadable(AnswerFault.SIZE), sizes)
-    return replace(outcome, output=output)
+    return outcome if output is outcome.output else replace(outcome, output=output)
 
 
 def evidence(outcome: Outcome) -> Outcome:
@@ -112,8 +112,9 @@ def sentence(error: BaseException) -> str:
 
 def _clean(answer: Outcome, scrubber: Scrubber) -> Outcome:
     code = answer.code if answer.code == "" or _CODE.fullmatch(answer.code) else "PLUGIN_CODE_INVALID"
-    return replace(
-        answer,
+    return Outcome(
+        answer.sent,
+        answer.output,
         is_error=bool(answer.is_error),
         operation=None if answer.operation is None else _identifier(answer.operation, scrubber),
         code=code,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from kblockd.domain import canonical
@@ -18,6 +19,17 @@ from kblockd.upstream.model import ToolPin
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _YAML_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+
+
+@dataclass(frozen=True, slots=True)
+class Digested(ToolDescription):
+    """A description that the core made of an answer, with the digest of its definition; raises ``NotCanonical``.
+    Plugins answer without."""
+
+    sha256: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sha256", canonical.digest(self.definition))
 
 
 class Describes(Protocol):
@@ -30,7 +42,7 @@ class Describes(Protocol):
 
 def definition_sha256(description: ToolDescription) -> str:
     """Lowercase hex over the canonical form; raises ``NotCanonical``."""
-    return canonical.digest(description.definition)
+    return description.sha256 if isinstance(description, Digested) else canonical.digest(description.definition)
 
 
 def refusal(pins: Mapping[str, ToolPin], description: ToolDescription) -> Reason | None:

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import marshal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kblockd.admission import Slots
-from kblockd.admission.offload import offload, size_of
+from kblockd.admission.offload import INLINE_BYTES, offload, size_of
 from kblockd.domain import canonical
 from kblockd.upstream.adapter import Adapter, AdapterFault, Outcome, Sent, ToolCall, ToolDescription
 from kblockd.upstream.credentials import Credential, CredentialFault
 from kblockd.upstream.meter import Permit
 from kblockd.upstream.outcomes import bounded, classified, evidence, failed, sentence, storable
+from kblockd.upstream.pins import Digested
 from kblockd.upstream.scope import Scope, always, entered
 from kblockd.upstream.scrub import Scrubber
 
@@ -31,6 +33,7 @@ OnOutlive = Callable[[], OnEnd]
 """Called when an answer is given before the effect's task has ended. Its result is called once the task has ended, with
 whether it ended by itself; a cancelled task may have left a thread behind that still acts (UPS-08)."""
 Action = Callable[[ToolCall], Awaitable[Outcome]]
+_DEFINITIONS: Final = 256
 _NO_CREDENTIAL: Final = Credential("none")
 
 _log: Final = logging.getLogger(__name__)
@@ -96,6 +99,8 @@ class GuardedAdapter:
         self._clock = clock
         self._observe = observe
         self._running: set[asyncio.Task[object]] = set()
+        self._scrubbers: dict[tuple[bytes | None, bytes | None], Scrubber] = {}
+        self._described: dict[tuple[Scrubber, bytes], Digested] = {}
 
     async def describe(self, tool: str, deadline: float) -> ToolDescription:
         """The current definition; raises only ``AdapterFault``, at the latest at ``deadline``."""
@@ -110,9 +115,20 @@ class GuardedAdapter:
                 raise AdapterFault("UPSTREAM_TIMEOUT", f"no definition of {tool} arrived before the deadline")
         finally:
             _abandon(task)
-        answer = result(task)
-        size = size_of(answer.definition) if isinstance(answer, ToolDescription) else 0
-        return await offload(size, _described, tool, answer, run.scrubber)
+        return await self._digested(tool, result(task), run.scrubber)
+
+    async def _digested(self, tool: str, answer: object, scrubber: Scrubber) -> Digested:
+        """What was made of the same answer before, byte for byte: definitions seldom change."""
+        said = _bytes_of(answer)
+        if said is None:
+            return await offload(size_of(getattr(answer, "definition", None)), _described, tool, answer, scrubber)
+        if (known := self._described.get((scrubber, said))) is not None and known.name == tool:
+            return known
+        if len(self._described) >= _DEFINITIONS:
+            self._described.clear()
+        found = await offload(len(said), _described, tool, answer, scrubber)
+        self._described[scrubber, said] = found
+        return found
 
     async def read(self, call: ToolCall) -> Outcome:
         """Never raises. An answer that cannot be stored is LOST, with ``unreadable``."""
@@ -158,10 +174,15 @@ class GuardedAdapter:
             await asyncio.wait(self._running, timeout=self._limits.cancel_seconds)
 
     def _scrubber(self, credential: bytes | None) -> Scrubber:
+        """The last one while neither value has changed."""
         try:
-            return Scrubber(credential, self._other.read())
+            both = (credential, self._other.read())
         except CredentialFault:  # not ours to send, and a value that cannot be read cannot be recognised
-            return Scrubber(credential)
+            both = (credential, None)
+        if both not in self._scrubbers:
+            self._scrubbers = {both: Scrubber(*both)}
+            self._described.clear()
+        return self._scrubbers[both]
 
     async def _call(
         self,
@@ -182,7 +203,8 @@ class GuardedAdapter:
         late = self._limits.late_seconds if on_late else 0.0
         scope = Scope(call.deadline, late, credential, permit=permit)
         run = _Run(scope, self._scrubber(credential), on_late, on_outlive, unfit)
-        outcome = await self._run(replace(call, credential=credential), run, action)
+        given = call if credential is call.credential else replace(call, credential=credential)
+        outcome = await self._run(given, run, action)
         if not isinstance(outcome, NotBegun):  # which says nothing about the upstream
             self._observe(outcome)
         return outcome
@@ -346,17 +368,27 @@ def _classified(task: asyncio.Task[object], run: _Run) -> Outcome:
     return classified(answer, run.scope, run.scrubber)
 
 
-def _described(tool: str, answer: object, scrubber: Scrubber) -> ToolDescription:
+def _bytes_of(answer: object) -> bytes | None:
+    """Of a description as a plugin should answer it: equal only for what is equal to its innermost type, as 1, 1.0 and
+    true are not. None for any other answer, and for a long one."""
+    if type(answer) is not ToolDescription:
+        return None
+    try:
+        said = marshal.dumps((answer.name, answer.server_version, answer.definition), 0)
+    except ValueError:
+        return None
+    return said if len(said) <= INLINE_BYTES else None
+
+
+def _described(tool: str, answer: object, scrubber: Scrubber) -> Digested:
     if isinstance(answer, Raised):
         fault = answer.fault or AdapterFault("PLUGIN_RAISED", answer.what)
         raise AdapterFault(fault.code, bounded(scrubber.text(str(fault)))) from None
     if not isinstance(answer, ToolDescription) or answer.name != tool:
         raise AdapterFault("PLUGIN_ANSWER_INVALID", f"the plugin did not describe {tool}: {type(answer).__name__}")
+    version = bounded(scrubber.text(answer.server_version), 256) if isinstance(answer.server_version, str) else ""
     try:
         canonical.count(answer.definition)
-        definition = scrubber.value(answer.definition)
-        canonical.canonical(definition)
+        return Digested(answer.name, version, scrubber.value(answer.definition))
     except (canonical.NotCanonical, RecursionError) as error:
         raise AdapterFault("DEFINITION_NOT_CANONICAL", bounded(scrubber.text(str(error)))) from None
-    version = bounded(scrubber.text(answer.server_version), 256) if isinstance(answer.server_version, str) else ""
-    return replace(answer, server_version=version, definition=definition)

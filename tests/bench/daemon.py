@@ -35,9 +35,10 @@ class Start:
 
 
 class BenchSite(Site):
-    """``profile``: where ``tests.bench.profiled`` writes what it saw; None runs the daemon as it is."""
+    """``profile``: where the module ``profiler`` writes what it saw; None runs the daemon as it is."""
 
     profile: Path | None = None
+    profiler = "tests.bench.profiled"
 
     @classmethod
     @contextmanager
@@ -79,7 +80,7 @@ class BenchSite(Site):
         if self.profile is None:
             super().start(failpoint, wait=wait, environment=environment)
             return
-        command = [sys.executable, "-m", "tests.bench.profiled", str(self.profile), "serve", "--config"]
+        command = [sys.executable, "-m", self.profiler, str(self.profile), "serve", "--config"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, str(self.config)], stdout=log, stderr=log, env={**os.environ, **(environment or {})}

@@ -23,6 +23,7 @@ make, so ``--keep`` it). Everything is on in all of them: policy, pins, signatur
     processes   CPU time and memory from /proc        report     how it is printed
     syncs       fdatasyncs, counted by syncs.c        profiled   the daemon with a sampler of its loop
     run         options and order                     profile    what the samples say
+    counted     the daemon with a count of its steps  steps      bytecodes and Python calls of an execution
 """
 
 from __future__ import annotations

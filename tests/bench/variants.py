@@ -38,11 +38,17 @@ PLAIN: Final = VARIANTS["plain"]
 
 @contextmanager
 def serving(
-    variant: Variant, with_: Counterparts, *, name: str = "", profile: Path | None = None, **policy: Any
+    variant: Variant,
+    with_: Counterparts,
+    *,
+    name: str = "",
+    profile: Path | None = None,
+    profiler: str = BenchSite.profiler,
+    **policy: Any,
 ) -> Iterator[Subject]:
     """A fresh daemon that serves; ``policy`` goes over what the shipped configuration says of it."""
     with BenchSite.make() as site:
-        site.profile = profile
+        site.profile, site.profiler = profile, profiler
         prepare(site, variant, with_, **policy)
         syncs = Syncs(site.folder)
         site.start(environment=syncs.environment)

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
+
 from kblockd.admission.offload import offload, size_of
 from kblockd.domain.canonical import NotCanonical, canonical, sha256_hex
 from kblockd.domain.clock import Clock
@@ -16,6 +18,7 @@ from kblockd.domain.errors import Reason
 from kblockd.domain.ids import Ids
 from kblockd.policy.deciding import entrypoints
 from kblockd.policy.deciding.engine import Decision, PolicyFailure
+from kblockd.policy.deciding.inputs import Question
 
 Ask = Callable[[str, bytes], Awaitable[Mapping[str, Any]]]
 """Entry point and canonical input to ``{"value": ...}``, ``{"undefined": true}`` or ``{"error": ...}``.
@@ -99,24 +102,21 @@ class Contracts:
 
     def size_without(self, document: Mapping[str, Any]) -> int:
         """As ``size_of``, of what must be written; the text of a contract is known but for the first time."""
-        known = id(document.get("contract")) in self._known
-        return size_of([value for name, value in document.items() if not (known and name == "contract")])
+        known = self._known.get(id(document.get("contract")))
+        return size_of(document) - (len(known[1]) if known is not None else 0)
 
 
 _contracts: Final = Contracts()
 
 
 def input_text(document: Mapping[str, Any]) -> bytes:
-    """The canonical form of a question: what stands before its contract, the contract, what stands after it.
-
-    Raises ``NotCanonical``.
-    """
-    if "contract" not in document or not all(name.isidentifier() and name.isascii() for name in document):
+    """The canonical form of a question, around the text of its contract; raises ``NotCanonical``."""
+    if "contract" not in document:
         return canonical(document)
-    before = canonical({name: value for name, value in document.items() if name < "contract"})[1:-1]
-    after = canonical({name: value for name, value in document.items() if name > "contract"})[1:-1]
-    contract = b'"contract":' + _contracts.text(document["contract"])
-    return b"{" + b",".join(filter(None, (before, contract, after))) + b"}"
+    contract = _contracts.text(document["contract"])
+    if isinstance(document, Question):
+        return document.text(contract)
+    return canonical({**document, "contract": orjson.Fragment(contract)})
 
 
 def _written(document: Mapping[str, Any]) -> tuple[bytes, str]:

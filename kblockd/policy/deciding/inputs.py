@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import orjson
+
 from kblockd.domain.canonical import canonical
+from kblockd.domain.text import embedded, own, partly
 
 INPUT: Final = "kblockd.policy/1"
 KEPT: Final = "kblockd.kept-input/1"
@@ -20,8 +23,24 @@ RESTRICTED: Final = "restricted"
 
 METHOD: Final = "/kblock.v1.ExecutionService/Execute"
 
+CONDITIONS: Final = ("preconditions", "postconditions")
+"""Of an envelope: what is foreign in it."""
+
 Value = Callable[[str], Any]
 """The value inside the payload under a digest; raises what says that it is gone."""
+
+
+class Question(dict[str, Any]):
+    """An input as ``document`` makes it: what is foreign in it is known by its place."""
+
+    def text(self, contract: bytes) -> bytes:
+        """Its canonical form, around that of its contract; raises ``NotCanonical``."""
+        ours = {
+            "envelope": partly(self["envelope"], *CONDITIONS),
+            "action": partly(self["action"], "intent"),
+            "contract": orjson.Fragment(contract),
+        }
+        return own(partly({**self, **ours}, "args", "snapshot", "read", "outcome", "finding"))
 
 
 def subject(
@@ -76,20 +95,22 @@ def document(
     read: Any = None,
     outcome: Mapping[str, Any] | None = None,
     finding: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> Question:
     """``input`` for an entry point; what is not known yet is null. ``about`` is a ``subject``."""
-    return {
-        "v": INPUT,
-        "now": now,
-        "principal": principal,
-        "method": METHOD,
-        **about,
-        "approval": approval,
-        "snapshot": snapshot,
-        "read": read,
-        "outcome": outcome,
-        "finding": finding,
-    }
+    return Question(
+        {
+            "v": INPUT,
+            "now": now,
+            "principal": principal,
+            "method": METHOD,
+            **about,
+            "approval": approval,
+            "snapshot": snapshot,
+            "read": read,
+            "outcome": outcome,
+            "finding": finding,
+        }
+    )
 
 
 def kept(asked: Mapping[str, Any], *, snapshot: str = "", read: str = "", output: str = "") -> bytes:
@@ -109,7 +130,7 @@ def kept(asked: Mapping[str, Any], *, snapshot: str = "", read: str = "", output
     }
     # A repeated call may name the version of the target that the first one left open.
     fields["target_version"] = asked["envelope"]["target"]["version"] or None
-    return canonical({name: value for name, value in fields.items() if value is not None})
+    return own({name: value for name, value in fields.items() if value is not None})
 
 
 def whole(asked: Mapping[str, Any]) -> bytes:
@@ -149,7 +170,7 @@ def again(about: Mapping[str, Any], stored: Mapping[str, Any], value: Value) -> 
 def _reference(value: Any, digest: str) -> dict[str, Any] | None:
     if value is None:
         return None
-    return {"payload": digest} if digest else {"value": value}
+    return {"payload": digest} if digest else {"value": embedded(value)}
 
 
 def _dereferenced(reference: Mapping[str, Any] | None, value: Value) -> Any:

@@ -121,22 +121,27 @@ def _error(answer: HttpAnswer) -> Outcome:
 def _read(answer: HttpAnswer) -> Outcome:
     """The body as strict JSON. Anything but one complete JSON text is LOST (UPS-13). A complete one stays an answer
     (C26) and names a part that cannot be stored."""
-    read = Outcome(
+    if not answer.body.strip():
+        return _answered(answer, None)
+    try:
+        output = decode(answer.body, answer.numbers)
+    except NotJson as error:
+        lost = replace(_answered(answer, None), sent=Sent.LOST, code="ANSWER_NOT_JSON", detail=str(error))
+        return replace(lost, unreadable=error.unreadable)
+    if fault := first_fault(output):
+        refused = _answered(answer, None)
+        return replace(refused, code="RESULT_NOT_STORABLE", detail=str(fault), unreadable=fault)
+    return _answered(answer, output)
+
+
+def _answered(answer: HttpAnswer, output: Json) -> Outcome:
+    return Outcome(
         Sent.ANSWERED,
+        output,
         raw_sha256=hashlib.sha256(answer.body).hexdigest(),
         request_ids=dict(answer.request_ids),
         facts=answer.facts,
     )
-    if not answer.body.strip():
-        return read
-    try:
-        output = decode(answer.body, answer.numbers)
-    except NotJson as error:
-        lost = replace(read, sent=Sent.LOST, code="ANSWER_NOT_JSON", detail=str(error))
-        return replace(lost, unreadable=error.unreadable)
-    if fault := first_fault(output):
-        return replace(read, code="RESULT_NOT_STORABLE", detail=str(fault), unreadable=fault)
-    return replace(read, output=output)
 
 
 def _accepted(tool: ToolSettings, read: Outcome) -> Outcome:

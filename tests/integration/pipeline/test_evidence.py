@@ -151,7 +151,8 @@ def test_agt_03_a_long_call_is_decided_and_asked_about_beside_the_loop(
         return text
 
     library = SimpleNamespace(**{**vars(orjson), "dumps": noted})
-    monkeypatch.setattr("kblockd.domain.canonical.orjson", library)
+    for module in ("canonical", "text"):
+        monkeypatch.setattr(f"kblockd.domain.{module}.orjson", library)
     mine = order()
     arguments = {"order_id": mine, "amount": AMOUNT, "currency": "EUR", "memo": "x" * (4 * INLINE_BYTES)}
     with world.site.client() as agent:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from kblockd.paths import Writers
+from kblockd.upstream import credentials
 from kblockd.upstream.credentials import Credential, CredentialFault
 
 VALUE = b"Bearer abcdefgh.ijkl"
@@ -85,3 +88,71 @@ def test_r632_the_value_is_nowhere_kept(tmp_path: Path) -> None:
     assert "abcdefgh" not in repr(credential)
     (tmp_path / "credential").write_bytes(b"Bearer rotated-value")
     assert credential.read() == b"Bearer rotated-value"
+
+
+@pytest.fixture
+def settling(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds after which a file counts as written long ago."""
+    monkeypatch.setattr(credentials, "_SETTLED_NS", 100_000_000)
+    return 0.15
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were read and judged."""
+    found: list[Path] = []
+
+    def counted(path: Path, writers: Writers) -> bytes:
+        found.append(path)
+        return from_file(path, writers)
+
+    from_file = credentials._from_file
+    monkeypatch.setattr(credentials, "_from_file", counted)
+    return found
+
+
+def test_a_file_is_read_when_it_has_changed(tmp_path: Path, opened: list[Path], settling: float) -> None:
+    """R639: not for each call; but a rotation acts at the next one, in whatever way the file is replaced."""
+    credential, path = _file(tmp_path, VALUE), tmp_path / "credential"
+    time.sleep(settling)
+    assert {credential.read() for _ in range(5)} == {VALUE}
+    assert len(opened) == 1
+    (tmp_path / "new").write_bytes(VALUE[::-1])
+    (tmp_path / "new").chmod(0o600)
+    (tmp_path / "new").rename(path)
+    assert credential.read() == VALUE[::-1]
+    path.write_bytes(VALUE)
+    assert credential.read() == VALUE
+    path.unlink()
+    with pytest.raises(CredentialFault):
+        credential.read()
+
+
+def test_what_was_written_a_moment_ago_is_read_each_time(tmp_path: Path, opened: list[Path]) -> None:
+    """A second write within a tick of the file system's clock shows the same times and the same length."""
+    credential = _file(tmp_path, VALUE)
+    for _ in range(3):
+        credential.read()
+    assert len(opened) == 3
+
+
+@pytest.mark.parametrize("change", ["mode", "folder"])
+def test_r640_a_file_that_is_known_is_judged_again_when_it_changes(
+    tmp_path: Path, settling: float, change: str
+) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    credential = _file(folder, VALUE)
+    time.sleep(settling)
+    assert credential.read() == VALUE
+    if change == "mode":
+        (folder / "credential").chmod(0o640)
+    else:  # whoever may write a folder above it puts another file in its place
+        folder.chmod(0o777)
+        folder.rename(tmp_path / "other")
+        folder.mkdir(mode=0o700)
+        folder.chmod(0o777)
+        (folder / "credential").write_bytes(b"Bearer of-somebody-else")
+        (folder / "credential").chmod(0o600)
+    with pytest.raises(CredentialFault):
+        credential.read()

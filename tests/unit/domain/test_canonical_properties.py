@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kblockd.domain import canonical as module
+from kblockd.domain import strict
 from kblockd.domain.canonical import MAX_INTEGER, NotCanonical, canonical, check, parse, reparse
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -106,7 +107,7 @@ def test_a_decimal_literal_is_taken_only_when_its_value_is_kept(digits: int, pow
         value = parse(literal.encode(), top=object)
     except NotCanonical:
         return
-    assert module._decimal(repr(value)) == module._decimal(literal)
+    assert strict._decimal(repr(value)) == strict._decimal(literal)
 
 
 @pytest.mark.skipif(

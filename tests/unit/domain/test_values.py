@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kblockd.domain.values import value_type
+from kblockd.domain.values import replaced, value_type
 
 ROOT = Path(__file__).parents[3]
 CHANGED = """
@@ -41,12 +41,14 @@ def test_equal_values_are_one_and_what_stands_by_itself_is_not() -> None:
     assert Pair("a", 1) == Pair("a", 1) != Pair("a", 2)
     assert len({Pair("a"), Pair("a", 0), Pair("b")}) == 2
     assert Thing("a") != Thing("a")
-    assert dataclasses.replace(Pair("a"), right=5) == Pair("a", 5)
+    assert replaced(Pair("a"), right=5) == dataclasses.replace(Pair("a"), right=5) == Pair("a", 5)
 
 
 def test_a_value_takes_no_other_field() -> None:
     with pytest.raises(AttributeError):
         Pair("a").middle = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="middle"):
+        replaced(Pair("a"), middle=1)
 
 
 def test_a_value_is_frozen() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from dataclasses import replace
 
 import pytest
 
+from kblockd.domain.signing import Signer
 from kblockd.evidence import dsse
 from kblockd.evidence.ceremony import add_key, retire
 from kblockd.evidence.errors import BadStatement, KeyNotValid, UnknownKey
 from kblockd.evidence.jwks import KeySet, Role
 from kblockd.evidence.keyring import open_keyset
+from kblockd.evidence.keys import LocalSigner
 from kblockd.evidence.receipts import (
     open_statement,
     sign_approval,
@@ -45,6 +48,51 @@ def test_signed_carries_payload_digest_and_envelope(world: World) -> None:
     assert signed.payload == payload(samples.receipt(world.result))
     assert signed.sha256 == hashlib.sha256(signed.payload).hexdigest()
     assert dsse.read(signed.envelope).payload == signed.payload
+
+
+class Counting:
+    """A key that is used elsewhere than in memory."""
+
+    def __init__(self, local: Signer, *, works: bool = True) -> None:
+        self.key_id, self.public_key = local.key_id, local.public_key
+        self._local, self._works = local, works
+        self.used = 0
+
+    def sign(self, message: bytes) -> bytes:
+        self.used += 1
+        if not self._works:
+            raise OSError("unreachable")
+        return self._local.sign(message)
+
+
+def test_a_key_that_can_fail_signs_before_anything_is_ordered(world: World) -> None:
+    """One in memory signs when the envelope is asked for, once."""
+    signer = Counting(world.ring.result)
+    signed = sign_statement(samples.result(), signer)
+    assert signer.used == 1
+    assert signed.sign() == signed.envelope == world.result.envelope
+    assert signer.used == 1
+    with pytest.raises(OSError, match="unreachable"):
+        sign_statement(samples.result(), Counting(world.ring.result, works=False))
+
+
+def test_a_key_in_memory_signs_in_whichever_thread_asks_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = world.result.envelope
+    used: list[str] = []
+    real = LocalSigner.sign
+
+    def sign(self: LocalSigner, message: bytes) -> bytes:
+        used.append(threading.current_thread().name)
+        return real(self, message)
+
+    monkeypatch.setattr(LocalSigner, "sign", sign)
+    signed = sign_statement(samples.result(), world.ring.result)
+    assert used == []
+    thread = threading.Thread(target=signed.sign, name="writer")
+    thread.start()
+    thread.join()
+    assert signed.envelope == expected
+    assert used == ["writer"]
 
 
 def test_a_wrong_role_is_refused_although_the_signature_fits(world: World) -> None:

@@ -44,7 +44,7 @@ def test_agt_03_conditions_share_the_bound_in_canonical_form() -> None:
     """1e20 is four bytes as it comes and 21 as it is kept."""
     parts: Any = SimpleNamespace(limits=SimpleNamespace(arguments_bytes=100))
     bare = replace(FULL, arguments_json=b'{"a":1}', arguments_sha256="", preconditions={"b": [1e20] * 3})
-    assert admit._arguments(parts, replace(bare, postconditions=None))[0] == {"a": 1}
+    assert admit._arguments(parts, replace(bare, postconditions=None)).value == {"a": 1}
     with pytest.raises(InvalidArgument, match="at most 100 are taken"):
         admit._arguments(parts, replace(bare, postconditions={"c": "x" * 40}))
 

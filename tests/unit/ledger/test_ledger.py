@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -70,6 +71,40 @@ async def test_every_record_has_a_proof_under_the_newest_checkpoint(store: Rocks
         proof = await ledger.proof(index)
         head = tlog_proof.parse(proof.text()).verify(leaf, ORIGIN, [SIGNER.public_key])
         assert (head.size, head.root) == (21, naive.mth(leaves))
+
+
+async def test_a_proof_of_what_was_just_written_reads_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes come from the tree itself; those that it has dropped are read, and give the same proof."""
+    tree = MerkleTree()
+    store = await RocksStore.open(tmp_path, fold=fold, tree=tree, ballast_bytes=0)
+    ledger = Ledger(store, ORIGIN, lambda: [SIGNER], tree.recent)
+    leaves = await append(store, 21)
+    read: list[Key] = []
+    raw = store.raw
+
+    async def counted(key: Key) -> bytes | None:
+        read.append(key)
+        return await raw(key)
+
+    monkeypatch.setattr(store, "raw", counted)
+    proofs = [await ledger.proof(index) for index in range(21)]
+    assert read == []
+    for proof, leaf in zip(proofs, leaves, strict=True):
+        assert proof.verify(leaf, ORIGIN, [SIGNER.public_key]).root == naive.mth(leaves)
+    tree.recent.clear()
+    assert [await ledger.proof(index) for index in range(21)] == proofs
+    assert read
+    await store.close()
+
+
+def test_as_many_nodes_are_remembered_as_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merkle, "NODES_REMEMBERED", 8)
+    tree = MerkleTree()
+    for index in range(100):
+        tree.append(index, [b"%d" % index])
+        assert len(tree.recent) <= 8 + 7
 
 
 async def test_a_proof_is_under_the_size_that_was_asked_for(
@@ -153,6 +188,43 @@ async def test_a_checkpoint_is_signed_once_a_size_and_key(store: RocksStore) -> 
     rotating = await ledger.checkpoint()
     for key in (one.public_key, two.public_key):
         assert checkpoint.verify(rotating.note, ORIGIN, [key]).size == 1
+
+
+async def test_a_checkpoint_is_signed_by_the_thread_that_has_synced_its_head(store: RocksStore, gate: Gate) -> None:
+    """And known to nobody before the loop knows that so much is durable."""
+    threads: list[str] = []
+
+    class Named(TestSigner):
+        def sign(self, message: bytes) -> bytes:
+            threads.append(threading.current_thread().name)
+            return super().sign(message)
+
+    signer = Named(1)
+    ledger = Ledger(store, ORIGIN, lambda: [signer])
+    store.when_headed(lambda head, labels: ledger.sign_head(head.size, head.root) if "seal" in labels else None)
+    await append(store, 1)
+    assert threads == []
+    ticket = await store.commit([], [record()], label="seal")
+    await ticket.durable()
+    proof = await ledger.proof(ticket.first_index)
+    assert threads == ["kblockd-committer"]
+    found = await store.leaf(ticket.first_index)
+    assert found is not None
+    head = proof.verify(found.leaf, ORIGIN, [signer.public_key])
+    assert (head.size, head.root) == (2, store.head().root)
+
+
+async def test_a_key_that_cannot_be_used_fails_who_asks_and_not_the_write(store: RocksStore) -> None:
+    class Gone(TestSigner):
+        def sign(self, message: bytes) -> bytes:
+            raise OSError("the key is gone")
+
+    ledger = Ledger(store, ORIGIN, lambda: [Gone(1)])
+    store.when_headed(lambda head, _: ledger.sign_head(head.size, head.root))
+    await append(store, 2)
+    with pytest.raises(OSError, match="the key is gone"):
+        await ledger.proof(1)
+    assert store.size() == 2
 
 
 async def test_records_are_read_in_order_and_by_the_rows_that_list_them(store: RocksStore, ledger: Ledger) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kblockd.admission.offload import INLINE_BYTES
 from kblockd.domain.canonical import NotCanonical, canonical
-from kblockd.policy.deciding import entrypoints, evaluator
+from kblockd.policy.deciding import entrypoints, evaluator, inputs
 from kblockd.policy.deciding.entrypoints import DECISION
 from kblockd.policy.deciding.evaluator import Contracts, input_text
 from tests.contract.policy.support import ALLOW, CountingIds, RealClock
@@ -26,6 +26,9 @@ VALUES = st.recursive(
 )
 
 
+FOREIGN = VALUES | st.floats(allow_nan=False, allow_infinity=False) | st.lists(st.floats(-1, 1), max_size=2)
+
+
 @given(st.dictionaries(NAMES, VALUES, max_size=6))
 def test_member_by_member_is_the_canonical_form(document: dict[str, Any]) -> None:
     try:
@@ -36,6 +39,40 @@ def test_member_by_member_is_the_canonical_form(document: dict[str, Any]) -> Non
         return
     assert input_text(document) == expected
     assert input_text(document) == expected  # the contract's text is known now
+
+
+@given(FOREIGN, FOREIGN, FOREIGN, st.dictionaries(st.text(max_size=4), FOREIGN, max_size=3), st.text(max_size=8))
+def test_what_the_daemon_asks_is_written_as_the_standard_says(
+    args: Any, read: Any, intent: Any, conditions: Any, said: str
+) -> None:
+    """Floats and foreign names where there may be any; what is our own is written without a look."""
+    about = inputs.subject(
+        operation=said,
+        risk_tier="low",
+        environment=said,
+        tool=said,
+        tool_version=said,
+        target={"type": "item", "id": said},
+        intent=intent,
+        action_sha256="0" * 64,
+        envelope={"requester": said, "preconditions": conditions, "postconditions": {}, "maximum_attempts": 1},
+        args=args,
+        contract={"version": said, "limit": 1.5},
+        contract_sha256="0" * 64,
+        upstream=said,
+        origin=said,
+        definition_sha256="0" * 64,
+    )
+    outcome = {"class": said, "output": read}
+    question = inputs.document(about, now=said, principal={"id": said, "roles": [said]}, read=read, outcome=outcome)
+    try:
+        expected = canonical(dict(question))
+    except NotCanonical:
+        with pytest.raises(NotCanonical):
+            input_text(question)
+        return
+    assert input_text(question) == canonical(question) == expected
+    assert inputs.whole(question) == inputs.whole(dict(question))
 
 
 def test_another_contract_has_another_text() -> None:

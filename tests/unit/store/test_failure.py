@@ -248,3 +248,40 @@ async def test_led_17_a_panic_below_python_fails_the_store_as_well(tmp_path: Pat
         await store.close()
     assert len(reasons) == 1
     assert "Panic" in reasons[0]
+
+
+async def test_a_signature_that_cannot_be_made_fails_the_write(tmp_path: Path) -> None:
+    """Nothing is written, and nobody goes on as if the record were signed."""
+    reasons: list[str] = []
+    store = await opened(tmp_path, on_failure=reasons.append)
+    await (await store.commit([], [record(put(A, n=0))])).durable()
+
+    def unable() -> bytes:
+        raise OSError("the key is gone")
+
+    leaf = record(put(A, n=1)).leaf
+    ticket = await store.commit([], [Append(leaf, sign=unable)])
+    with pytest.raises(StoreFailed) as failed:
+        await ticket.durable()
+    assert not failed.value.unknown
+    assert "the key is gone" in reasons[0]
+    await refused(lambda: store.get(A))
+    await store.close()
+    again = await opened(tmp_path)
+    assert again.size() == 1
+    await again.close()
+
+
+async def test_what_signs_is_called_once_by_the_thread_that_writes(tmp_path: Path) -> None:
+    threads: list[str] = []
+
+    def sign() -> bytes:
+        threads.append(threading.current_thread().name)
+        return b"signed"
+
+    store = await opened(tmp_path)
+    await (await store.commit([], [Append(record(put(A, n=1)).leaf, sign=sign)])).durable()
+    found = await store.leaf(0)
+    assert found is not None
+    assert (found.aux, threads) == (b"signed", ["kblockd-committer"])
+    await store.close()

@@ -44,7 +44,7 @@ def settled(overlay: Overlay, *keys: Key) -> None:
     """One group that writes these rows is durable."""
     group = Group(number=0, first_index=0)
     for key in keys:
-        overlay.put_row(key, 1, ROW, group)
+        overlay.put_rows({key: (1, ROW)}, group)
     overlay.settle(group)
 
 

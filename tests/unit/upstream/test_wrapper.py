@@ -17,11 +17,13 @@ import httpx2
 import pytest
 from grpc import aio
 
+from kblockd.domain import canonical
 from kblockd.domain.answer import AnswerFault, Unreadable
 from kblockd.upstream import scrub, wrapper
 from kblockd.upstream.adapter import AdapterFault, Facts, Outcome, Sent, ToolCall, ToolDescription
 from kblockd.upstream.exchange import Guard, HttpOrigin
 from kblockd.upstream.meter import Meter
+from kblockd.upstream.pins import definition_sha256
 from kblockd.upstream.scope import current
 from kblockd.upstream.scrub import Scrubber
 from kblockd.upstream.wrapper import NotBegun
@@ -634,6 +636,46 @@ async def test_a_description_of_something_else_is_a_fault(answer: Any) -> None:
     with pytest.raises(AdapterFault) as fault:
         await guarded(behave).describe("refund", call().deadline)
     assert fault.value.code == "PLUGIN_ANSWER_INVALID"
+
+
+async def test_mcp_13_a_definition_is_looked_at_when_it_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upstream is asked each time; what it says alike was looked at already, and 1 is neither true nor 1.0."""
+    served: list[Any] = [{"n": 1}, {"n": 1}, {"n": True}, {"n": 1.0}, {"n": None}, {"n": float("nan")}, {"n": 1}]
+    described = wrapper._described
+    looked: list[Any] = []
+
+    def seen(tool: str, answer: ToolDescription, scrubber: Scrubber) -> Any:
+        looked.append(answer.definition)
+        return described(tool, answer, scrubber)
+
+    async def behave(_: Call) -> Any:
+        return ToolDescription("refund", "1", served.pop(0))
+
+    monkeypatch.setattr(wrapper, "_described", seen)
+    monkeypatch.setenv("KBLOCKD_TEST_CREDENTIAL", "Bearer first-credential")
+    adapter = guarded(behave, ref="env:KBLOCKD_TEST_CREDENTIAL")
+    for definition in list(served):
+        if definition["n"] != definition["n"]:
+            with pytest.raises(AdapterFault):
+                await adapter.describe("refund", call().deadline)
+        else:
+            found = await adapter.describe("refund", call().deadline)
+            assert definition_sha256(found) == canonical.digest(definition)
+    assert [str(definition["n"]) for definition in looked] == ["1", "True", "1.0", "None", "nan"]
+    served.append({"n": 1})
+    monkeypatch.setenv("KBLOCKD_TEST_CREDENTIAL", "Bearer second-credential")
+    await adapter.describe("refund", call().deadline)
+    assert len(looked) == 6  # under another credential it is scrubbed anew
+
+
+async def test_an_answer_about_another_tool_is_refused_although_it_is_known() -> None:
+    async def behave(_: Call) -> Any:
+        return ToolDescription("refund", "1", {})
+
+    adapter = guarded(behave)
+    await adapter.describe("refund", call().deadline)
+    with pytest.raises(AdapterFault, match="did not describe other"):
+        await adapter.describe("other", call().deadline)
 
 
 async def test_an_unreadable_credential_sends_nothing() -> None:
