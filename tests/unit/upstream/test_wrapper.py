@@ -648,7 +648,7 @@ async def test_mcp_13_a_definition_is_looked_at_when_it_has_changed(monkeypatch:
         looked.append(answer.definition)
         return described(tool, answer, scrubber)
 
-    async def behave(_: Call) -> Any:
+    async def behave(_: ToolCall) -> Any:
         return ToolDescription("refund", "1", served.pop(0))
 
     monkeypatch.setattr(wrapper, "_described", seen)
@@ -669,7 +669,7 @@ async def test_mcp_13_a_definition_is_looked_at_when_it_has_changed(monkeypatch:
 
 
 async def test_an_answer_about_another_tool_is_refused_although_it_is_known() -> None:
-    async def behave(_: Call) -> Any:
+    async def behave(_: ToolCall) -> Any:
         return ToolDescription("refund", "1", {})
 
     adapter = guarded(behave)
