@@ -26,6 +26,7 @@ from kblockd.config import Account, Configuration, ConfigurationError, load
 from kblockd.credentials import keys_passphrase
 from kblockd.decision_point import Watch, open_engine
 from kblockd.domain.failpoints import Failpoints, NoFailpoints
+from kblockd.domain.stages import Stage
 from kblockd.ending import EXIT_FAILED, Shutdown, cancel_remaining, run_alone
 from kblockd.evidence.errors import KeysRefused
 from kblockd.evidence.keyring import KeyRing
@@ -41,7 +42,6 @@ from kblockd.execution.parts import Instance, Parts
 from kblockd.execution.retention import InputRetention
 from kblockd.execution.service import Executions
 from kblockd.execution.signing_keys import check_keys
-from kblockd.execution.stages import Stage
 from kblockd.execution.supervisor import Supervisor
 from kblockd.execution.sweeper import Sweeper
 from kblockd.failpoints import EnvironmentFailpoints

@@ -1,6 +1,6 @@
 """Real failpoints, for ``development.failpoints: true`` only.
 
-``KBLOCKD_FAILPOINT=09.consume:before=kill@2;12.classify:after=error`` kills the process the second time it reaches
+``KBLOCKD_FAILPOINT=consume:before=kill@2;classify:after=error`` kills the process the second time it reaches
 stage 9 and fails stage 12 once. Actions: kill (SIGKILL of this process), error (``FailpointError``, once), stall
 (blocks for ever). ``@n`` selects the n-th time the point is reached, independently of other rules; default 1.
 """
@@ -37,7 +37,7 @@ class EnvironmentFailpoints:
     def _parse(rule: str) -> _Rule:
         match = _RULE.fullmatch(rule)
         if not match:
-            raise ValueError(f"KBLOCKD_FAILPOINT: {rule!r} is not NN.stage:{_MOMENT}=kill|error|stall[@n]")
+            raise ValueError(f"KBLOCKD_FAILPOINT: {rule!r} is not STAGE:{_MOMENT}=kill|error|stall[@n]")
         return _Rule(match["point"], match["action"], int(match["nth"] or 1))
 
     async def reach(self, point: str) -> None:

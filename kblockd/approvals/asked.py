@@ -19,10 +19,11 @@ from kblockd.domain.ledger.closing import ExecutionRejected
 from kblockd.domain.ledger.record import Body, Record
 from kblockd.domain.ledger.rows import ApprovalRow, ExecutionRow
 from kblockd.domain.principal import Principal, View
+from kblockd.domain.stages import Stage
 from kblockd.store.protocol import Append, AtVersion, Condition, Payload, Store, Ticket
 
 STAGE = 4
-LABEL = "04.await_approval"
+LABEL = Stage.AWAIT_APPROVAL.label
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Failpoints as a parameter: named places where a test kills, fails or stalls the daemon.
 
-A point is ``NN.stage:before``, ``NN.stage:after``, or inside a commit ``NN.stage:written|flushed|headed``
+A point is ``STAGE:before``, ``STAGE:after``, or inside a commit ``STAGE:written|flushed|headed``
 (kblockd/execution/README.md#failpoints). Outside development no point does anything.
 """
 

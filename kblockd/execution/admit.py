@@ -11,11 +11,12 @@ from kblockd.domain.contract import ActionContract, check_arguments, derive_inte
 from kblockd.domain.envelope import Envelope, check_shape
 from kblockd.domain.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Reason
 from kblockd.domain.pointer import PointerMissing
+from kblockd.domain.stages import Stage
 from kblockd.domain.text import Text, foreign
 from kblockd.execution import pins
 from kblockd.execution.action import Admitted, IncomingCall
 from kblockd.execution.parts import Parts
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 
 
 @stage(Stage.ADMIT)

@@ -16,11 +16,11 @@ from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.ledger.sealing import ResultSealed
 from kblockd.domain.ledger.values import Timings
 from kblockd.domain.outcome import CallOutcome, CallStatus, StageEvent
+from kblockd.domain.stages import named
 from kblockd.domain.states import ResultClass, State, acted
 from kblockd.execution.journal import NOTHING, Entry, Written
 from kblockd.execution.load import load_reveal, value_if_readable
 from kblockd.execution.parts import Parts
-from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Append
 
 _STATUS: Final = {
@@ -60,7 +60,6 @@ _ENDED: Final = {
     ResultClass.FAILED_AFTER_SIDE_EFFECT: "there is an effect, and not the expected one",
     ResultClass.UNKNOWN_OUTCOME: "nobody knows whether there is an effect",
 }
-_STAGES: Final = frozenset(stage.value for stage in Stage)
 _UNKNOWN: Final = "sent, no valid answer; the upstream may have acted"
 
 
@@ -132,7 +131,7 @@ def _event(index: int, leaf: bytes) -> StageEvent:
     return StageEvent(
         ledger_index=index,
         stage=record.stage or 0,
-        name=_stage_word(record.stage),
+        name=named(record.stage),
         at=parse_rfc3339(record.at),
         took_microseconds=0,
         record_type=record.type,
@@ -147,10 +146,6 @@ def _told(leaf: bytes) -> tuple[Record | LeafEnvelope, str, Timings]:
     except StoredUnreadable:
         return envelope(leaf), "", ()
     return record, _event_code(record.body), record.body.timings()
-
-
-def _stage_word(number: int | None) -> str:
-    return Stage(number).word if number in _STAGES else ""
 
 
 def _event_code(body: Body) -> str:

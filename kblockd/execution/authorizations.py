@@ -13,9 +13,9 @@ from kblockd.domain.clock import rfc3339
 from kblockd.domain.ledger import Record
 from kblockd.domain.ledger.configuration import AuthzDecided
 from kblockd.domain.principal import Principal
+from kblockd.domain.stages import Stage
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
-from kblockd.execution.stages import Stage
 from kblockd.policy.deciding import Decision, entrypoints
 from kblockd.store.protocol import Append, StoreFailed
 
@@ -35,7 +35,7 @@ async def record(
         principal=principal.id, method=method, allow=answer.allow, view_sha256=answer.view_sha256, **decided
     )
     at = rfc3339(parts.clock.now())
-    leaf = Record(body, at, principal.tenant, stage=Stage.AUTHENTICATE.value).leaf()
+    leaf = Record(body, at, principal.tenant, stage=Stage.AUTHENTICATE.order).leaf()
     try:
         await parts.store.commit([], [Append(leaf)], kept)
     except StoreFailed:

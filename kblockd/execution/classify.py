@@ -12,6 +12,7 @@ from typing import Any, Final
 from kblockd.domain.contract import ActionContract
 from kblockd.domain.ledger import identifier
 from kblockd.domain.ledger.attempt import AttemptOutcome, OperationAccepted
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import BEFORE_EFFECT, ResultClass
 from kblockd.domain.values import value_type
 from kblockd.execution import absence
@@ -20,7 +21,7 @@ from kblockd.execution.consume import Claim
 from kblockd.execution.dispatch import Dispatched
 from kblockd.execution.journal import Entry, payload
 from kblockd.execution.parts import Parts
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Outcome, Sent
 

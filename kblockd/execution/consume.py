@@ -16,6 +16,7 @@ from kblockd.domain.errors import FailedPrecondition, KblockError, Reason, Resou
 from kblockd.domain.ledger import identifier, rows
 from kblockd.domain.ledger.claim import ExecutionClaimed
 from kblockd.domain.ledger.rows import ExecutionRow, LinkRow
+from kblockd.domain.stages import Stage
 from kblockd.domain.values import value_type
 from kblockd.execution.action import Action, Run
 from kblockd.execution.journal import Entry, payload
@@ -24,7 +25,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.preconditions import Checked
 from kblockd.execution.preflight import Preflighted, Raced, check_clock
 from kblockd.execution.replay import unresolved
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.store.protocol import Absent, AtMost, AtVersion, Condition, Conflict, Payload
 from kblockd.telemetry.recorder import Trace
 

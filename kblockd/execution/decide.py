@@ -31,6 +31,7 @@ from kblockd.domain.ledger import identifier, rows
 from kblockd.domain.ledger.closing import ExecutionRejected
 from kblockd.domain.ledger.proposal import ExecutionProposed, RefusalDetails
 from kblockd.domain.ledger.values import Target
+from kblockd.domain.stages import Stage
 from kblockd.domain.text import own, partly
 from kblockd.domain.values import replaced, value_type
 from kblockd.execution import envelopes, pins, questions, refusals
@@ -42,7 +43,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
 from kblockd.execution.replay import Existing, existing
 from kblockd.execution.request import pending_limit, request, target_version
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.policy.deciding import Decision, PolicyFailure, entrypoints, inputs
 from kblockd.policy.deciding.entrypoints import ALLOWING, Effect
 from kblockd.policy.deciding.floor import Ruling, ruled

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from kblockd.domain.stages import Stage
 from kblockd.domain.values import value_type
 from kblockd.execution.consume import Claim
 from kblockd.execution.mark_sent import Marked, may_send, unfit
 from kblockd.execution.parts import Parts
 from kblockd.execution.spans import calling
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Outcome, ToolCall

@@ -9,10 +9,10 @@ from kblockd.domain.errors import NotFound, Reason
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.closing import ExecutionExpired
 from kblockd.domain.ledger.rows import ExecutionRow
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import State
 from kblockd.execution.journal import Entry, Journal
 from kblockd.execution.parts import Parts
-from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Conflict
 from kblockd.telemetry.recorder import Trace
 

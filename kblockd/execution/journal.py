@@ -25,8 +25,8 @@ from kblockd.store.protocol import Absent, Append, AtVersion, Condition, Conflic
 from kblockd.telemetry.recorder import Trace
 
 if TYPE_CHECKING:
+    from kblockd.domain.stages import Stage
     from kblockd.execution.parts import Parts
-    from kblockd.execution.stages import Stage
 
 
 @value_type(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Journal:
             if not entry.leaf:
                 body = entry.body.timed(self._timings()) if position == 0 else entry.body
                 attempt = self.attempt if entry.attempt is None else entry.attempt
-                record = Record(body, at, self.tenant, self.execution_id, attempt, stage.value)
+                record = Record(body, at, self.tenant, self.execution_id, attempt, stage.order)
                 entry = Entry(entry.body, entry.aux, record.leaf(), entry.attempt, entry.sign)
             found.append(entry)
         return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 
 from kblockd.domain.ledger import rows
+from kblockd.domain.stages import Stage
 from kblockd.domain.values import value_type
 from kblockd.execution.leases import Lease, busy
 from kblockd.execution.parts import Parts
 from kblockd.execution.preflight import Preflighted, Raced
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.telemetry.recorder import Trace
 
 

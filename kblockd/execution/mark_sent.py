@@ -12,12 +12,13 @@ from typing import Final
 
 from kblockd.domain.errors import FailedPrecondition, Reason
 from kblockd.domain.ledger.claim import ExecutionSent
+from kblockd.domain.stages import Stage
 from kblockd.domain.values import value_type
 from kblockd.execution.consume import Claim, deadline_refusal
 from kblockd.execution.journal import Entry
 from kblockd.execution.parts import Parts
 from kblockd.execution.preflight import Raced, check_terms
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.store.protocol import AtVersion, Conflict, StoreFailed
 from kblockd.telemetry.recorder import Trace
 

@@ -13,6 +13,7 @@ from kblockd.domain.errors import FailedPrecondition, KblockError, Left, Reason,
 from kblockd.domain.ledger import identifier
 from kblockd.domain.ledger.proposal import RefusalDetails
 from kblockd.domain.ledger.rows import ApprovalRow
+from kblockd.domain.stages import Stage
 from kblockd.domain.values import value_type
 from kblockd.execution import pins, questions, refusals
 from kblockd.execution.action import Action, Run
@@ -20,7 +21,7 @@ from kblockd.execution.decide import ask, decided, ruling_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
 from kblockd.execution.read import Snapshot
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.execution.void import ApprovalInsufficient, TargetMoved
 from kblockd.policy.deciding import entrypoints
 from kblockd.policy.deciding.entrypoints import Effect, Preconditions

@@ -18,6 +18,7 @@ from kblockd.domain.errors import FailedPrecondition, Left, PermissionDenied, Re
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.rows import ApprovalRow, ApproverDecision
 from kblockd.domain.principal import Principal
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import State
 from kblockd.domain.values import value_type
 from kblockd.evidence.errors import EvidenceError
@@ -28,7 +29,7 @@ from kblockd.execution.decide import check_deadline, check_observed, place_sha25
 from kblockd.execution.describe import DESCRIBE_SECONDS, describe, pin_of
 from kblockd.execution.parts import Parts
 from kblockd.execution.signing_keys import check_sealable
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.execution.void import Voided
 from kblockd.store.protocol import AtVersion, Condition
 from kblockd.telemetry.recorder import Trace

@@ -6,11 +6,12 @@ from typing import Any
 
 from kblockd.domain.contract import resolve
 from kblockd.domain.errors import Left
+from kblockd.domain.stages import Stage
 from kblockd.domain.values import value_type
 from kblockd.execution.lease import Leased
 from kblockd.execution.parts import Parts
 from kblockd.execution.reading import read_tool, unread, version_at
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Sent
 

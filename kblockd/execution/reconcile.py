@@ -15,6 +15,7 @@ from typing import Any
 from kblockd.domain import pointer
 from kblockd.domain.contract import Lookup, present, resolve
 from kblockd.domain.ledger.attempt import FindingReconciled
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import ResultClass
 from kblockd.domain.values import value_type
 from kblockd.execution import absence
@@ -25,7 +26,7 @@ from kblockd.execution.journal import Entry, payload
 from kblockd.execution.parts import Parts
 from kblockd.execution.place import UPSTREAM_CHANGED, agreed_upstream
 from kblockd.execution.spans import calling, polling
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.execution.track import follow
 from kblockd.telemetry.context import outgoing
 from kblockd.telemetry.recorder import Trace

@@ -13,6 +13,7 @@ from msgspec import UNSET
 from kblockd.domain.contract import FaultKind, permitted_recoveries
 from kblockd.domain.ledger.attempt import RecoveryPlanned
 from kblockd.domain.ledger.values import DecisionFields
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import ResultClass, State
 from kblockd.domain.values import value_type
 from kblockd.execution import questions
@@ -23,7 +24,7 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked, unanswered
 from kblockd.execution.reconcile import EffectStanding, Settled
 from kblockd.execution.spans import planned
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.execution.verify import SKIPPED, Judged, outcome_document
 from kblockd.policy.deciding import PolicyFailure, entrypoints
 from kblockd.store.protocol import Payload

@@ -17,10 +17,10 @@ from kblockd.domain.clock import rfc3339
 from kblockd.domain.errors import KblockError, Reason
 from kblockd.domain.ledger import Record
 from kblockd.domain.ledger.proposal import CallRefused, RefusalDetails
+from kblockd.domain.stages import Stage
 from kblockd.execution.counting import Kind, Window
 from kblockd.execution.parts import Parts
 from kblockd.execution.questions import Asked
-from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Append, Payload, StoreFailed
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ async def record(
     if not _is_first(parts, Kind(tenant, who, str(reason), method, execution_id)):
         return
     body = CallRefused(reason=str(reason), principal=principal, method=method, **(more or RefusalDetails()))
-    at, number = rfc3339(parts.clock.now()), None if stage is None else stage.value
+    at, number = rfc3339(parts.clock.now()), None if stage is None else stage.order
     leaf = Record(body, at, tenant, execution_id, attempt, number).leaf()
     try:
         await parts.store.commit([], [Append(leaf)], payloads)

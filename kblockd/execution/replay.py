@@ -10,10 +10,11 @@ from __future__ import annotations
 from kblockd.domain.errors import AlreadyExists, FailedPrecondition, Reason
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.rows import R, RowKey
+from kblockd.domain.stages import Stage
 from kblockd.domain.values import value_type
 from kblockd.execution.action import Admitted
 from kblockd.execution.parts import Parts
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 
 
 @value_type(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.ledger.sealing import DispositionAdded, ExecutionResolved
 from kblockd.domain.outcome import Finding
 from kblockd.domain.principal import Principal
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import ResultClass, State
 from kblockd.evidence import receipts, statements
 from kblockd.execution.journal import Entry, Journal, payload
 from kblockd.execution.parts import Parts
 from kblockd.execution.recover import Conclusion
 from kblockd.execution.seal import seal_with
-from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Conflict, Payload
 from kblockd.telemetry.recorder import Trace
 

@@ -13,6 +13,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import StoredUnreadable
 from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.rows import ExecutionRow
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import Phase, ResultClass, State
 from kblockd.execution import history, pipeline
 from kblockd.execution.action import Run
@@ -24,7 +25,6 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.reconcile import EffectStanding, Settled, found_by
 from kblockd.execution.recover import Adrift, Again, Ending, recover
 from kblockd.execution.seal import INTERRUPTED, Closed, hold_unreadable
-from kblockd.execution.stages import Stage
 from kblockd.execution.verify import SKIPPED, Judged, verify
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Outcome, Sent

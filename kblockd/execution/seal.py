@@ -16,6 +16,7 @@ from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import Reason, Unavailable
 from kblockd.domain.ledger import envelope, rows, sealing
 from kblockd.domain.ledger.rows import ExecutionRow, Verification
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import ResultClass, State
 from kblockd.domain.values import value_type
 from kblockd.evidence import receipts, statements
@@ -27,7 +28,7 @@ from kblockd.execution.load import value_if_readable
 from kblockd.execution.parts import Parts
 from kblockd.execution.recover import Conclusion, Ending, Hold
 from kblockd.execution.signing_keys import KeyMismatch, seal_condition
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.store.protocol import Condition, Payload
 
 RECORDED_FAILURE = "UPSTREAM_FAILED"
@@ -75,7 +76,7 @@ async def seal_with(
     await ticket.durable()
 
 
-@stage(Stage.SEAL)
+@stage(Stage.HOLD)
 async def hold(parts: Parts, held: Hold) -> Closed:
     """Takes the seal's place. Not closed: no RESULT yet, and the twin row stays. Durable when it returns."""
     kept = held.result_class or ResultClass.NONE
@@ -90,7 +91,7 @@ async def hold_unreadable(parts: Parts, journal: Journal) -> Closed:
 
 async def _hold(parts: Parts, journal: Journal, code: str, *, keep_lock: bool, result_class: ResultClass) -> Closed:
     body = sealing.ExecutionHeld(code=code[:64], keep_lock=keep_lock, result_class=result_class)
-    ticket = await journal.commit(parts, Stage.SEAL, [Entry(body)])
+    ticket = await journal.commit(parts, Stage.HOLD, [Entry(body)])
     await ticket.durable()
     return Closed(journal.execution_id)
 

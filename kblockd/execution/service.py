@@ -17,6 +17,7 @@ from kblockd.domain.ledger.proposal import RefusalDetails
 from kblockd.domain.ledger.rows import ExecutionRow
 from kblockd.domain.outcome import CallOutcome, Finding, StageEvent
 from kblockd.domain.principal import Principal, View
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import TERMINAL, State
 from kblockd.execution import answers, authorizations, pins, pipeline, refusals
 from kblockd.execution.action import IncomingCall, Run
@@ -28,7 +29,6 @@ from kblockd.execution.load import load_action
 from kblockd.execution.parts import Parts
 from kblockd.execution.replay import Existing
 from kblockd.execution.resolve import resolve
-from kblockd.execution.stages import Stage
 from kblockd.execution.supervisor import Handle, Supervisor, store_failed
 from kblockd.ledger.listing import newest
 from kblockd.policy.deciding import Decision

@@ -21,6 +21,7 @@ from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.claim import LeaseLost
 from kblockd.domain.ledger.closing import ExecutionCancelled
 from kblockd.domain.ledger.record import Record
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import BEFORE_EFFECT, ResultClass, State
 from kblockd.execution import pipeline, refusals
 from kblockd.execution.action import Run
@@ -32,7 +33,6 @@ from kblockd.execution.parts import Parts
 from kblockd.execution.recover import Adrift
 from kblockd.execution.resume import journal_of, resume
 from kblockd.execution.spans import describe
-from kblockd.execution.stages import Stage
 from kblockd.execution.void import Voided
 from kblockd.store.protocol import Append, Conflict, StoreFailed
 from kblockd.telemetry.recorder import Trace
@@ -230,7 +230,7 @@ class Supervisor:
         if found is None:
             return
         at, row = rfc3339(self._parts.clock.now()), found[1]
-        record = Record(LeaseLost(lease.fence), at, row.tenant, lease.execution_id, row.attempt, Stage.LEASE.value)
+        record = Record(LeaseLost(lease.fence), at, row.tenant, lease.execution_id, row.attempt, Stage.LEASE.order)
         with suppress(StoreFailed):
             await self._parts.store.commit([], [Append(record.leaf())])
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import ResultClass
 from kblockd.execution import absence
 from kblockd.execution.action import Run
@@ -17,7 +18,6 @@ from kblockd.execution.classify import Classified, attempt_record, classify_outc
 from kblockd.execution.parts import Parts
 from kblockd.execution.place import UPSTREAM_CHANGED, agreed_upstream
 from kblockd.execution.spans import calling, polling
-from kblockd.execution.stages import Stage
 from kblockd.telemetry.context import outgoing
 from kblockd.upstream.adapter import Outcome, Sent, ToolCall
 
@@ -70,7 +70,7 @@ async def _ended(parts: Parts, classified: Classified, outcome: Outcome, *, at_w
     entry, payloads = attempt_record(
         parts, run.action.execution_id, contract, outcome, result_class=result_class, at_work=at_work
     )
-    ticket = await run.journal.commit(parts, Stage.RECONCILE, [entry], payloads=payloads)
+    ticket = await run.journal.commit(parts, Stage.TRACK, [entry], payloads=payloads)
     await ticket.durable()
     return dataclasses.replace(
         classified,

@@ -11,6 +11,7 @@ from typing import Any
 from kblockd.domain import pointer
 from kblockd.domain.contract import VerifyRead, resolve
 from kblockd.domain.ledger.attempt import FindingVerified
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import ResultClass
 from kblockd.domain.values import value_type
 from kblockd.execution import questions
@@ -22,7 +23,7 @@ from kblockd.execution.questions import NOT_ASKED, Asked, unanswered
 from kblockd.execution.reading import read_tool
 from kblockd.execution.reconcile import EffectStanding, Settled
 from kblockd.execution.spans import polling
-from kblockd.execution.stages import Stage, stage
+from kblockd.execution.stages import stage
 from kblockd.policy.deciding import PolicyFailure, entrypoints
 from kblockd.telemetry.recorder import Trace
 from kblockd.upstream.adapter import Outcome, Sent

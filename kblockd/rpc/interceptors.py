@@ -25,6 +25,7 @@ from kblockd.domain import canonical
 from kblockd.domain.errors import InvalidArgument, KblockError, Reason, ResourceExhausted, Unavailable
 from kblockd.domain.ids import Ids
 from kblockd.domain.principal import Principal
+from kblockd.domain.stages import Stage
 from kblockd.rpc.convert import refuse_unknown
 from kblockd.rpc.identity import Authorizer, Caller
 from kblockd.rpc.status import DETAILS_KEY, code_of, to_status, translate
@@ -219,7 +220,7 @@ class Calls:
         trace = self.tracing.begin([(key, value) for key, value in context.invocation_metadata() or ()])
         self.tracing.admit(trace, self.principal.id)
         try:
-            with trace.stage(0, "authenticate"):
+            with trace.stage(Stage.AUTHENTICATE.order, Stage.AUTHENTICATE.label):
                 view = await self.authorizer.authorize(self.principal, method)
         except KblockError:
             self.tracing.finish(trace)

@@ -138,7 +138,7 @@ class Store(Protocol):
         *,
         label: str = "",
     ) -> Ticket:
-        """Ordered when it returns; raises ``Conflict`` or ``StoreFailed``. ``label`` (``09.consume``) names the
+        """Ordered when it returns; raises ``Conflict`` or ``StoreFailed``. ``label`` (``consume``) names the
         failpoints inside the commit."""
         ...
 

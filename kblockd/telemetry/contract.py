@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 from kblockd.domain.errors import Reason
 from kblockd.domain.outcome import CallStatus, Finding
+from kblockd.domain.stages import Stage
 from kblockd.domain.states import ResultClass, State
 from kblockd.telemetry.recorder import StageRow, Trace, Value
 
@@ -50,29 +51,30 @@ class AttributeRule:
     means: str
 
 
-def _stage(number: int, name: str, requirements: str, covers: str) -> SpanRule:
-    return SpanRule(f"kblock.{number:02}.{name}", False, requirements, covers)
+def _stage(of: Stage, requirements: str, covers: str) -> SpanRule:
+    return SpanRule(f"kblock.{of.label}", False, requirements, covers)
 
 
 SPANS: Final[tuple[SpanRule, ...]] = (
     SpanRule(ROOT, False, "R508 R532", "one call of an execution; its parent is the caller's span"),
-    _stage(0, "authenticate", "R509", "credential to principal, authorisation of the call"),
-    _stage(1, "admit", "R508", "strict JSON, limits, contract, target, action digest"),
-    _stage(2, "replay", "R508", "caller key or fingerprint: stored outcome, in progress, conflict"),
-    _stage(3, "decide", "R508 R509", "pins and the policy decision"),
-    _stage(4, "await_approval", "R508", "waiting for approvers"),
-    _stage(5, "preflight", "R510", "everything again as it is configured now"),
-    _stage(6, "lease", "R511", "action lease and target lock"),
-    _stage(7, "read", "R512", "authoritative read of the target"),
-    _stage(8, "preconditions", "R512", "policy over the snapshot; does the decision stand"),
-    _stage(9, "consume", "R508", "the one consumption, durable"),
-    _stage(10, "mark_sent", "R508", "the send marker, durable"),
-    _stage(11, "dispatch", "R513", "the tool execution: the only side effect"),
-    _stage(12, "classify", "R508", "adapter outcome to result class"),
-    _stage(13, "reconcile", "R508 R515", "lookups of an unknown outcome, polls of an accepted one"),
-    _stage(14, "verify", "R516", "independent reads until a verdict"),
-    _stage(15, "recover", "R517 R518", "the choice of retry, rollback, compensation, forward, containment or manual"),
-    _stage(16, "seal", "R519", "the final transition: RESULT and receipt"),
+    _stage(Stage.AUTHENTICATE, "R509", "credential to principal, authorisation of the call"),
+    _stage(Stage.ADMIT, "R508", "strict JSON, limits, contract, target, action digest"),
+    _stage(Stage.REPLAY, "R508", "caller key or fingerprint: stored outcome, in progress, conflict"),
+    _stage(Stage.DECIDE, "R508 R509", "pins and the policy decision"),
+    _stage(Stage.AWAIT_APPROVAL, "R508", "waiting for approvers"),
+    _stage(Stage.PREFLIGHT, "R510", "everything again as it is configured now"),
+    _stage(Stage.LEASE, "R511", "action lease and target lock"),
+    _stage(Stage.READ, "R512", "authoritative read of the target"),
+    _stage(Stage.PRECONDITIONS, "R512", "policy over the snapshot; does the decision stand"),
+    _stage(Stage.CONSUME, "R508", "the one consumption, durable"),
+    _stage(Stage.MARK_SENT, "R508", "the send marker, durable"),
+    _stage(Stage.DISPATCH, "R513", "the tool execution: the only side effect"),
+    _stage(Stage.CLASSIFY, "R508", "adapter outcome to result class"),
+    _stage(Stage.RECONCILE, "R508 R515", "lookups of an unknown outcome, polls of an accepted one"),
+    _stage(Stage.VERIFY, "R516", "independent reads until a verdict"),
+    _stage(Stage.RECOVER, "R517 R518", "the choice of retry, rollback, compensation, forward, containment or manual"),
+    _stage(Stage.SEAL, "R519", "the final transition: RESULT and receipt"),
+    _stage(Stage.HOLD, "R519", "in place of the seal: an operator decides"),
     SpanRule("kblock.upstream_call", True, "R514", "one adapter call inside a stage: the downstream operation"),
     SpanRule("kblock.poll", False, "R515", "one iteration of reconcile, track or verify"),
 )
@@ -171,9 +173,8 @@ class ContractViolation(Exception):
 
 
 def span_rule(row: StageRow) -> SpanRule | None:
-    """The rule for a row: by number and name for a stage, by name for a nested row; None if it is not exported."""
-    name = f"kblock.{row.name}" if row.parent else f"kblock.{row.stage:02}.{row.name}"
-    return _BY_NAME.get(name)
+    """The rule for a row, by its name; None if it is not exported."""
+    return _BY_NAME.get(f"kblock.{row.name}")
 
 
 class Vocabulary:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from kblockd.execution.stages import Stage
+from kblockd.domain.stages import Stage
 
 Function = tuple[str, int, str]
 """File, first line, qualified name."""

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Final
 
-from kblockd.execution.stages import Stage
+from kblockd.domain.stages import Stage
 from tests.bench.figures import Figures, Measured
 from tests.bench.filled import Compared
 from tests.bench.load import percentile

@@ -130,7 +130,7 @@ def third(site: Site, payments: PaymentsServer) -> None:
     """The daemon is killed between the call and the record."""
     say("the daemon is started so that it dies after the effect, before its record")
     site.stop()
-    site.start(failpoint="11.dispatch:after=kill")
+    site.start(failpoint="dispatch:after=kill")
     call = refund("A-1003", key="demo-3")
     ask_and_approve(site, call)
     try:

@@ -22,7 +22,7 @@ from kblockd_mcp.adapter import McpAdapter, McpPlugin
 from kblockd import daemon
 from kblockd.client import Answer, Call, CallError
 from kblockd.domain.failpoints import NoFailpoints
-from kblockd.execution.stages import Stage
+from kblockd.domain.stages import Stage
 from kblockd.system import SystemClock, since_boot
 from tests.harness import Site
 from tests.integration.pipeline import local
@@ -62,11 +62,11 @@ class Boundaries(NoFailpoints):
         self._failed: Exception | None = None
 
     def at(self, point: str, act: Act, *, nth: int = 1) -> None:
-        """At the ``nth`` time from now on. ``NN.stage:before|after``; around a commit ``:ordering|ordered``."""
+        """At the ``nth`` time from now on. ``STAGE:before|after``; around a commit ``:ordering|ordered``."""
         self._waiting[point] = (nth, act)
 
     def during(self, point: str, act: Act) -> None:
-        """Inside a commit (``NN.stage:written|flushed|headed``): its sync takes until the act has ended, and nothing
+        """Inside a commit (``STAGE:written|flushed|headed``): its sync takes until the act has ended, and nothing
         that is ordered meanwhile is durable before it."""
         self._syncing[point] = act
 

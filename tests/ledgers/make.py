@@ -209,7 +209,7 @@ def main(name: str) -> None:
         story = Story(site)
         tell(story, payments, shop)
         assert site.stop() == 0
-        site.start("10.mark_sent:before=stall@2")
+        site.start("mark_sent:before=stall@2")
         end(story, payments)
         pack(site, payments, story, target)
     for order, told in sorted(story.told.items()):

@@ -14,7 +14,7 @@ _RACES: Final = "tests/integration/races/test_races.py::test_apr_04_r112_a_chang
 _RELIED: Final = "tests/integration/races/test_relied.py"
 _JUMPS: Final = "tests/integration/clocks/test_jumps.py"
 _POWER: Final = (
-    "tests/crash/power/test_power_loss.py::test_led_01_power_is_lost_inside_a_commit[plain-10.mark_sent-headed]"
+    "tests/crash/power/test_power_loss.py::test_led_01_power_is_lost_inside_a_commit[plain-mark_sent-headed]"
 )
 _UPS: Final = "tests/integration/hostile/test_ups.py"
 _SIGNALS: Final = "tests/crash/daemon/test_signals.py"
@@ -74,7 +74,7 @@ MUTANTS: Final = (
             Edit(_PIPELINE, _DISPATCHED, f"{_DISPATCHED}        await mark_sent(parts, claim)\n"),
             Edit(_PIPELINE, "import LeaseEnded, mark_sent\n", "import LeaseEnded, Marked, mark_sent\n"),
         ),
-        f"{_KILLED}[11.dispatch:after=kill]",
+        f"{_KILLED}[dispatch:after=kill]",
         soak=True,
     ),
     Mutant(
@@ -85,7 +85,7 @@ MUTANTS: Final = (
     Mutant(
         "lease check removed",
         (Edit("kblockd/execution/leases.py", "            self._lose(lease)\n", "            pass\n"),),
-        f"{_JUMPS}::test_lse_01_a_lease_ends_by_itself_and_nothing_is_sent_under_it[10.mark_sent:before]",
+        f"{_JUMPS}::test_lse_01_a_lease_ends_by_itself_and_nothing_is_sent_under_it[mark_sent:before]",
     ),
     Mutant(
         # Four nets under one another: the approval's version, the execution's, the fold's own check, and the table of
@@ -113,7 +113,7 @@ MUTANTS: Final = (
                 "    **{_at(state): {Event.CLAIMED: _CLAIMED} for state in sorted(TERMINAL)},\n",
             ),
         ),
-        f"{_RACES}[approval-revoked-09.consume:ordering]",
+        f"{_RACES}[approval-revoked-consume:ordering]",
     ),
     Mutant(
         "revocation on no condition",
@@ -142,25 +142,25 @@ MUTANTS: Final = (
                 "    return []\n",
             ),
         ),
-        f"{_RACES}[approver-disabled-09.consume:ordering]",
+        f"{_RACES}[approver-disabled-consume:ordering]",
         soak=True,
     ),
     Mutant(
         "policy revision no condition",
         (Edit("kblockd/execution/consume.py", "    return [AtVersion(rows.policy(), found[0])]\n", "    return []\n"),),
-        f"{_RACES}[policy-forbids-09.consume:ordering]",
+        f"{_RACES}[policy-forbids-consume:ordering]",
         soak=True,
     ),
     Mutant(
         "binding no condition",
         (Edit("kblockd/execution/preflight.py", "        conditions.append(AtVersion(key, found[0]))\n", ""),),
-        f"{_RACES}[tool-repinned-09.consume:ordering]",
+        f"{_RACES}[tool-repinned-consume:ordering]",
         soak=True,
     ),
     Mutant(
         "marker on no condition",
         (Edit("kblockd/execution/mark_sent.py", "conditions=claim.relied, at=at", "at=at"),),
-        f"{_RELIED}::test_apv_01_a_policy_that_denies_while_the_consumption_is_synced[09.consume:written]",
+        f"{_RELIED}::test_apv_01_a_policy_that_denies_while_the_consumption_is_synced[consume:written]",
     ),
     Mutant(
         "rows not looked at behind the marker",
@@ -171,7 +171,7 @@ MUTANTS: Final = (
                 "    return True or all(row is not None and",
             ),
         ),
-        f"{_RELIED}::test_apv_01_a_policy_that_denies_while_the_consumption_is_synced[10.mark_sent:written]",
+        f"{_RELIED}::test_apv_01_a_policy_that_denies_while_the_consumption_is_synced[mark_sent:written]",
         soak=True,
     ),
     Mutant(
@@ -183,25 +183,25 @@ MUTANTS: Final = (
                 "    bounded = not again\n",
             ),
         ),
-        f"{_RELIED}::test_apv_02_the_approval_ends_before_the_bytes_leave[10.mark_sent:written]",
+        f"{_RELIED}::test_apv_02_the_approval_ends_before_the_bytes_leave[mark_sent:written]",
         soak=True,
     ),
     Mutant(
         "approval's end not looked at behind the marker",
         (Edit("kblockd/execution/mark_sent.py", " and not claim.over(parts.clock) and _in_time(parts, claim)", ""),),
-        f"{_RELIED}::test_apv_02_the_approval_ends_before_the_bytes_leave[11.dispatch:before]",
+        f"{_RELIED}::test_apv_02_the_approval_ends_before_the_bytes_leave[dispatch:before]",
         soak=True,
     ),
     Mutant(
         "a rotated credential not waited for",
         (Edit("kblockd/execution/preflight.py", " or (again and fault.code in _ROTATED)\n", "\n"),),
-        f"{_RELIED}::test_ups_16_a_credential_that_is_being_rotated_is_waited_for[11.dispatch:before-unlinked-write]",
+        f"{_RELIED}::test_ups_16_a_credential_that_is_being_rotated_is_waited_for[dispatch:before-unlinked-write]",
         soak=True,
     ),
     Mutant(
         "a call that was never begun counts as an attempt",
         (Edit("kblockd/execution/pipeline.py", "        if dispatched.begun:\n", "        if True:\n"),),
-        f"{_RELIED}::test_ups_16_a_credential_that_is_being_rotated_is_waited_for[11.dispatch:before-unlinked-write]",
+        f"{_RELIED}::test_ups_16_a_credential_that_is_being_rotated_is_waited_for[dispatch:before-unlinked-write]",
         soak=True,
     ),
     Mutant(
@@ -219,7 +219,7 @@ MUTANTS: Final = (
                 "        moment = self._read_wall()\n        return",
             ),
         ),
-        f"{_JUMPS}::test_lse_04_a_jump_of_the_wall_clock_at_any_stage_changes_nothing[10.mark_sent:before-hour-on]",
+        f"{_JUMPS}::test_lse_04_a_jump_of_the_wall_clock_at_any_stage_changes_nothing[mark_sent:before-hour-on]",
         soak=True,
     ),
     Mutant(
@@ -235,7 +235,7 @@ MUTANTS: Final = (
             Edit("kblockd/execution/dispatch.py", "            unfit=lambda: unfit(parts, marked),\n", ""),
             _PERMIT,
         ),
-        f"{_JUMPS}::test_lse_04_leases_and_deadlines_end_by_monotonic_time[11.dispatch:before-day-back]",
+        f"{_JUMPS}::test_lse_04_leases_and_deadlines_end_by_monotonic_time[dispatch:before-day-back]",
         soak=True,
     ),
     Mutant(
@@ -247,7 +247,7 @@ MUTANTS: Final = (
     Mutant(
         "deadline by monotonic time alone",
         (Edit("kblockd/execution/consume.py", " or clock.now() >= self.deadline_at\n", "\n"),),
-        f"{_JUMPS}::test_r572_no_attempt_begins_after_the_deadline_that_is_on_record[10.mark_sent:before]",
+        f"{_JUMPS}::test_r572_no_attempt_begins_after_the_deadline_that_is_on_record[mark_sent:before]",
         soak=True,
     ),
     Mutant(

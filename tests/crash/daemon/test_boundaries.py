@@ -19,44 +19,44 @@ COMMIT = ("written", "flushed", "headed")
 
 
 def points(label: str, places: tuple[str, ...], nth: int = 1) -> list[str]:
-    """``03.decide:before=kill`` and its like."""
+    """``decide:before=kill`` and its like."""
     return [f"{label}:{place}=kill" + (f"@{nth}" if nth > 1 else "") for place in places]
 
 
 PROPOSING = [
-    *points("01.admit", BOUNDARY),
-    *points("02.replay", BOUNDARY),
-    *points("03.decide", BOUNDARY + COMMIT),
-    *points("04.await_approval", COMMIT),
+    *points("admit", BOUNDARY),
+    *points("replay", BOUNDARY),
+    *points("decide", BOUNDARY + COMMIT),
+    *points("await_approval", COMMIT),
 ]
 RUNNING = [
-    *points("02.replay", BOUNDARY, 2),
-    *points("05.preflight", BOUNDARY),
-    *points("06.lease", BOUNDARY),
-    *points("07.read", BOUNDARY),
-    *points("08.preconditions", BOUNDARY),
-    *points("09.consume", BOUNDARY + COMMIT),
-    *points("10.mark_sent", BOUNDARY + COMMIT),
-    *points("11.dispatch", BOUNDARY),
-    *points("12.classify", BOUNDARY + COMMIT),
-    *points("13.reconcile", BOUNDARY),
-    *points("14.verify", BOUNDARY + COMMIT),
-    *points("15.recover", BOUNDARY),
-    *points("16.seal", BOUNDARY + COMMIT),
+    *points("replay", BOUNDARY, 2),
+    *points("preflight", BOUNDARY),
+    *points("lease", BOUNDARY),
+    *points("read", BOUNDARY),
+    *points("preconditions", BOUNDARY),
+    *points("consume", BOUNDARY + COMMIT),
+    *points("mark_sent", BOUNDARY + COMMIT),
+    *points("dispatch", BOUNDARY),
+    *points("classify", BOUNDARY + COMMIT),
+    *points("reconcile", BOUNDARY),
+    *points("verify", BOUNDARY + COMMIT),
+    *points("recover", BOUNDARY),
+    *points("seal", BOUNDARY + COMMIT),
 ]
 LOST = [
-    *points("12.classify", BOUNDARY + COMMIT),
-    *points("13.reconcile", BOUNDARY + COMMIT),
-    *points("14.verify", BOUNDARY + COMMIT),
-    *points("16.seal", ("before", "headed")),
+    *points("classify", BOUNDARY + COMMIT),
+    *points("reconcile", BOUNDARY + COMMIT),
+    *points("verify", BOUNDARY + COMMIT),
+    *points("seal", ("before", "headed")),
 ]
 REPEATED = [
-    *points("15.recover", BOUNDARY + COMMIT),
-    *points("05.preflight", ("before",), 2),
-    *points("09.consume", BOUNDARY + COMMIT, 2),
-    *points("10.mark_sent", BOUNDARY + COMMIT, 2),
-    *points("11.dispatch", BOUNDARY, 2),
-    *points("12.classify", COMMIT, 2),
+    *points("recover", BOUNDARY + COMMIT),
+    *points("preflight", ("before",), 2),
+    *points("consume", BOUNDARY + COMMIT, 2),
+    *points("mark_sent", BOUNDARY + COMMIT, 2),
+    *points("dispatch", BOUNDARY, 2),
+    *points("classify", COMMIT, 2),
 ]
 
 
@@ -113,7 +113,7 @@ def test_idm_18_a_kill_while_another_attempt_is_under_way(world: World, failpoin
     assert sum(event.record_type == "execution.sent" for event in events) >= 2
 
 
-@pytest.mark.parametrize("point", [*points("04.await_approval", COMMIT), *points("04.await_approval", COMMIT, 2), ""])
+@pytest.mark.parametrize("point", [*points("await_approval", COMMIT), *points("await_approval", COMMIT, 2), ""])
 def test_r108_a_kill_around_a_revocation(world: World, point: str) -> None:
     """R108: pending, approved, or acknowledged already (without a point): once it is on disk it stays, it is there
     once, and the action never runs."""

@@ -14,7 +14,7 @@ from tests.contract.policy.support import HANG_SECONDS, children, ended
 from tests.crash.daemon.story import Story, World
 from tests.crash.daemon.test_boundaries import PROPOSING, RUNNING
 
-AT_ANY_RATE = ["03.decide:after=kill", "09.consume:flushed=kill"]
+AT_ANY_RATE = ["decide:after=kill", "consume:flushed=kill"]
 """Between an answer of OPA and its record, and inside the commit that rests on two of them."""
 
 

@@ -74,7 +74,7 @@ def expiring() -> Iterator[World]:
         yield World(site, payments)
 
 
-@pytest.mark.parametrize("failpoint", ["10.mark_sent:after=kill", "11.dispatch:before=kill"])
+@pytest.mark.parametrize("failpoint", ["mark_sent:after=kill", "dispatch:before=kill"])
 def test_rec_08_a_call_that_never_left_is_proved_absent(world: World, failpoint: str) -> None:
     """REC-08: marked, not sent, one attempt: the strong lookup proves it, and the end says so (R194, R462)."""
     world.site.start(failpoint)
@@ -91,7 +91,7 @@ def test_rec_08_a_call_that_never_left_is_proved_absent(world: World, failpoint:
 
 def test_idm_18_a_refused_connection_is_attempted_again_after_a_death(world: World) -> None:
     """IDM-18: attempt 1 met nobody, the daemon died on the way to attempt 2; attempt 2 alone acts."""
-    world.site.start("11.dispatch:before=stop;09.consume:after=kill@2")
+    world.site.start("dispatch:before=stop;consume:after=kill@2")
     world.keep_checkpoint()
     story = Story.new(world)
     with story.running() as answer:
@@ -151,13 +151,13 @@ def test_ver_01_a_call_that_acts_after_the_death(world: World) -> None:
 def test_rec_06_seven_deaths_of_one_execution(world: World) -> None:
     """REC-06: each start gets a little further, through an absence, another attempt and a lost answer; one effect."""
     deaths = [
-        "10.mark_sent:headed=kill",
-        "12.classify:headed=kill",
-        "13.reconcile:headed=kill",
-        "15.recover:headed=kill",
-        "09.consume:headed=kill",
-        "11.dispatch:after=kill",
-        "14.verify:headed=kill",
+        "mark_sent:headed=kill",
+        "classify:headed=kill",
+        "reconcile:headed=kill",
+        "recover:headed=kill",
+        "consume:headed=kill",
+        "dispatch:after=kill",
+        "verify:headed=kill",
     ]
     world.site.start(deaths[0])
     world.keep_checkpoint()
@@ -173,7 +173,7 @@ def test_rec_06_seven_deaths_of_one_execution(world: World) -> None:
     world.check_ledger()
 
 
-@pytest.mark.parametrize("failpoint", ["16.seal:before=kill", "16.seal:headed=kill", "16.seal:after=kill"])
+@pytest.mark.parametrize("failpoint", ["seal:before=kill", "seal:headed=kill", "seal:after=kill"])
 def test_rec_10_what_is_held_stays_held(world: World, failpoint: str) -> None:
     """REC-10, REC-09: only an operator resolves it; until then its target stays locked and its deed refused (R195)."""
     world.site.start(failpoint)
@@ -203,7 +203,7 @@ def test_rec_10_what_is_held_stays_held(world: World, failpoint: str) -> None:
 @pytest.mark.parametrize("place", ["written", "headed"])
 def test_rec_10_a_death_while_an_operator_resolves(world: World, place: str) -> None:
     """REC-10: the finding is on disk with its seal or not at all; whoever asks again gets a clear answer (R501)."""
-    world.site.start(f"16.seal:{place}=kill@2")
+    world.site.start(f"seal:{place}=kill@2")
     world.keep_checkpoint()
     world.payments.control(list_lag_seconds=600.0)
     story = Story.new(world)
@@ -226,7 +226,7 @@ def test_rec_10_a_death_while_an_operator_resolves(world: World, place: str) -> 
 
 def test_rec_04_everybody_asks_at_the_start(world: World) -> None:
     """REC-04, IDM-09: the start's reconciliation and thirty repeats of the caller meet; one run, one answer for all."""
-    world.site.start("11.dispatch:after=kill")
+    world.site.start("dispatch:after=kill")
     world.keep_checkpoint()
     story = Story.new(world)
     story.tell_until_death()
@@ -245,7 +245,7 @@ def test_rec_04_everybody_asks_at_the_start(world: World) -> None:
 def test_rec_01_nobody_can_tell_and_the_sweep_closes_it(blind: World) -> None:
     """Sent, and no lookup: closed as unknown with RESULT and receipt; its twin is refused, also from another agent,
     until an operator has disposed of it, and the RESULT stays what it was (R460, R461, R501, C10, C23)."""
-    blind.site.start("11.dispatch:after=kill")
+    blind.site.start("dispatch:after=kill")
     blind.keep_checkpoint()
     story = Story.new(blind)
     story.tell_until_death()
@@ -272,7 +272,7 @@ def test_rec_01_nobody_can_tell_and_the_sweep_closes_it(blind: World) -> None:
 
 def test_idm_05_interrupted_before_the_upstream_was_called(blind: World) -> None:
     """IDM-05: consumed, not marked, and found too late: closed as not started, and the deed is free again (R461)."""
-    blind.site.start("09.consume:after=kill")
+    blind.site.start("consume:after=kill")
     blind.keep_checkpoint()
     story = Story.new(blind)
     story.tell_until_death()
@@ -294,12 +294,12 @@ def test_idm_05_interrupted_before_the_upstream_was_called(blind: World) -> None
 def _sent_twice(world: World) -> Story:
     """Attempt 1 was proved absent, attempt 2 was sent and acted, and the daemon is away for longer than the clock that
     closes orphans."""
-    world.site.start("11.dispatch:before=kill")
+    world.site.start("dispatch:before=kill")
     world.keep_checkpoint()
     story = Story.new(world)
     story.tell_until_death()
     overdue = time.monotonic() + LONGER
-    world.site.start("11.dispatch:after=kill", wait=False)
+    world.site.start("dispatch:after=kill", wait=False)
     assert world.site.wait_dead() == -signal.SIGKILL
     assert len(world.effects(story.order)) == 1
     time.sleep(max(0.0, overdue - time.monotonic()))
@@ -345,7 +345,7 @@ def test_ups_15_the_first_sweep_looks_up_before_it_closes(short: World) -> None:
 
 def test_ups_15_nobody_repeats_the_call_and_it_is_looked_up_all_the_same(short: World) -> None:
     """UPS-15: by the sweep itself, without a caller; killed between the look-up and the verification read."""
-    short.site.start("14.verify:before=kill")
+    short.site.start("verify:before=kill")
     short.keep_checkpoint()
     short.payments.control(lose_answer_once=True)
     story = Story.new(short)
@@ -361,7 +361,7 @@ def test_ups_15_nobody_repeats_the_call_and_it_is_looked_up_all_the_same(short: 
 def test_apv_02_the_approval_ended_while_the_daemon_was_down(expiring: World) -> None:
     """APV-02: killed between the consumption and the marker, back when the approval is over and the action's own
     deadline is not: nothing is sent, and the RESULT says why."""
-    expiring.site.start("09.consume:after=kill")
+    expiring.site.start("consume:after=kill")
     expiring.keep_checkpoint()
     story = Story.new(expiring)
     story.tell_until_death()

@@ -48,7 +48,7 @@ def test_ups_14_only_the_place_that_was_agreed_is_asked(two: Two) -> None:
     """Killed after the effect at A, back with B: B's "absent" is no proof, and nothing is done there. Back with A it is
     found and proved."""
     world = two.world
-    world.site.start("12.classify:before=kill")
+    world.site.start("classify:before=kill")
     story = Story.new(world)
     story.tell_until_death()
     assert len(world.effects(story.order)) == 1

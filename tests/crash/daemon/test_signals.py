@@ -57,7 +57,7 @@ def fences(records: list[Record], type_: RecordType) -> list[tuple[int, int]]:
     return [(fence["incarnation"], fence["counter"]) for fence in found]
 
 
-@pytest.mark.parametrize("failpoint", ["09.consume:after=stop", "10.mark_sent:before=stop"])
+@pytest.mark.parametrize("failpoint", ["consume:after=stop", "mark_sent:before=stop"])
 def test_lse_01_nothing_is_marked_or_sent_under_a_lease_that_ended(world: World, failpoint: str) -> None:
     """LSE-01, LSE-08: a daemon that wakes up past its lease takes a new one first; the old fence sends nothing (R166).
     The watchdog is off, so that the lease alone must hold."""
@@ -75,7 +75,7 @@ def test_lse_01_nothing_is_marked_or_sent_under_a_lease_that_ended(world: World,
     world.check_ledger()
 
 
-@pytest.mark.parametrize("failpoint", ["10.mark_sent:after=stop", "11.dispatch:before=stop"])
+@pytest.mark.parametrize("failpoint", ["mark_sent:after=stop", "dispatch:before=stop"])
 def test_lse_01_a_marked_call_is_not_sent_past_its_lease(world: World, failpoint: str) -> None:
     """LSE-01: the last look is behind the marker; the attempt counts as not sent, the next has its own lease."""
     world.site.start(failpoint, watchdog=False)
@@ -93,7 +93,7 @@ def test_lse_01_a_marked_call_is_not_sent_past_its_lease(world: World, failpoint
 
 def test_lse_01_the_watchdog_ends_what_was_paused(world: World) -> None:
     """LSE-01: whatever woke up does not go on for long; the next start takes the execution up (R165)."""
-    world.site.start("10.mark_sent:before=stop")
+    world.site.start("mark_sent:before=stop")
     world.keep_checkpoint()
     story = Story.new(world)
     with story.running() as answer:
@@ -121,7 +121,7 @@ def test_rpc_03_a_stop_lets_what_is_in_flight_end(world: World) -> None:
     finally:
         world.payments.control(stall_seconds=0.0)
     assert all(isinstance(answer, Completed) for answer in found), found
-    world.site.start("05.preflight:before=kill")  # nothing is left to do: nobody comes by here
+    world.site.start("preflight:before=kill")  # nothing is left to do: nobody comes by here
     for story in stories:
         story.check_completed(story.finish())
     world.check_ledger()
@@ -209,7 +209,7 @@ def test_rpc_10_a_daemon_that_is_busy_for_a_moment_is_not_away(world: World) -> 
 
 def test_rpc_06_a_client_library_that_repeats_by_itself(world: World) -> None:
     """RPC-06: the channel's retry policy sends the call again to the next life of the daemon; it joins the first."""
-    world.site.start("12.classify:before=kill")
+    world.site.start("classify:before=kill")
     world.keep_checkpoint()
     story = Story.new(world)
     with world.site.client() as agent:
@@ -248,7 +248,7 @@ def shaking() -> Iterator[World]:
 @pytest.mark.parametrize("environment", ["production", "long"])
 def test_lse_01_a_call_that_waits_for_a_handshake_is_not_sent_past_its_lease(shaking: World, environment: str) -> None:
     """LSE-01: paused in the middle of stage 11, before the call itself could leave: it does not leave any more."""
-    shaking.site.start("11.dispatch:before=stop", watchdog=False)
+    shaking.site.start("dispatch:before=stop", watchdog=False)
     shaking.keep_checkpoint()
     story = Story.new(shaking, environment)
     upstream, daemon = shaking.payments.process, shaking.site.process

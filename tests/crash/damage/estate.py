@@ -96,7 +96,7 @@ def _make(world: World, site: PoweredSite) -> Estate:
     world.payments.control(list_lag_seconds=0.0)
     images = {"stopped": site.folder / "stopped", "killed": site.folder / "killed"}
     shutil.copytree(site.data, images["stopped"])
-    site.start("11.dispatch:after=kill")
+    site.start("dispatch:after=kill")
     note = world.keep_checkpoint()
     stories["sent"].tell_until_death()
     asyncio.run(copier.copy(RECENT, images["killed"]))

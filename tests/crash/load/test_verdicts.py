@@ -21,7 +21,7 @@ def test_ver_06_rec_10_a_prohibited_verdict_is_not_taken_back_by_a_read_that_fai
         with Provider.start(site.folder) as provider:
             site.configure(provider.url, contracts=contracts(), upstream=UPSTREAM, daemon=DAEMON)
             site.pin()
-            site.start("14.verify:headed=kill")
+            site.start("verify:headed=kill")
             with site.client() as agent, pytest.raises(UnavailableError):
                 agent.execute(call)
             assert site.wait_dead() == -signal.SIGKILL

@@ -24,16 +24,16 @@ FAULTS = {
     "write of the head": ("write", "data/head", errno.ENOSPC),
     "flush of the head": ("fdatasync", "data/head", errno.EIO),
 }
-STAGES = ("03.decide", "09.consume", "10.mark_sent", "12.classify", "16.seal")
+STAGES = ("decide", "consume", "mark_sent", "classify", "seal")
 ALL = [(stage, fault) for stage in STAGES for fault in FAULTS]
 QUICK = {
-    ("03.decide", "flush of the head"),
-    ("09.consume", "full log"),
-    ("10.mark_sent", "write of the log"),
-    ("10.mark_sent", "flush of the log"),
-    ("10.mark_sent", "flush of the head"),
-    ("12.classify", "flush of the log"),
-    ("16.seal", "write of the head"),
+    ("decide", "flush of the head"),
+    ("consume", "full log"),
+    ("mark_sent", "write of the log"),
+    ("mark_sent", "flush of the log"),
+    ("mark_sent", "flush of the head"),
+    ("classify", "flush of the log"),
+    ("seal", "write of the head"),
 }
 CASES = [pytest.param(*one, marks=[] if one in QUICK else [pytest.mark.soak], id="-".join(one)) for one in ALL]
 
@@ -77,7 +77,7 @@ def test_led_17_led_07_a_failed_write_or_flush_ends_the_daemon(
 def test_led_07_a_disk_that_fails_at_the_start_refuses_it(powered: tuple[World, Disk], call: str, part: str) -> None:
     """LED-07: refused with what the disk said and the next step, nothing lost by trying; healed, it starts."""
     world, disk = powered
-    world.site.start("16.seal:headed=kill")
+    world.site.start("seal:headed=kill")
     world.keep_checkpoint()
     story = Story.new(world)
     story.tell_until_death()

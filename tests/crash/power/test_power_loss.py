@@ -21,31 +21,31 @@ from tests.crash.power.powered import powered_world
 
 PLACES = ("written", "flushed", "headed")
 ROADS = {
-    "plain": ("03.decide", "04.await_approval", "09.consume", "10.mark_sent", "12.classify", "14.verify", "16.seal"),
-    "lost": ("12.classify", "13.reconcile"),
-    "refused": ("12.classify", "15.recover", "09.consume@2", "10.mark_sent@2"),
+    "plain": ("decide", "await_approval", "consume", "mark_sent", "classify", "verify", "seal"),
+    "lost": ("classify", "reconcile"),
+    "refused": ("classify", "recover", "consume@2", "mark_sent@2"),
 }
 """What happens to the call, and the commits on that road: its answer comes, is lost, is a refusal and an attempt more
 follows. ``@2`` is the second time."""
 ALL = [(road, label, place) for road, labels in ROADS.items() for label in labels for place in PLACES]
 QUICK = [
-    ("plain", "03.decide", "headed"),
-    ("plain", "04.await_approval", "flushed"),
-    ("plain", "09.consume", "written"),
-    ("plain", "10.mark_sent", "written"),
-    ("plain", "10.mark_sent", "headed"),
-    ("plain", "12.classify", "flushed"),
-    ("plain", "16.seal", "written"),
-    ("plain", "16.seal", "headed"),
-    ("lost", "13.reconcile", "written"),
-    ("refused", "15.recover", "headed"),
+    ("plain", "decide", "headed"),
+    ("plain", "await_approval", "flushed"),
+    ("plain", "consume", "written"),
+    ("plain", "mark_sent", "written"),
+    ("plain", "mark_sent", "headed"),
+    ("plain", "classify", "flushed"),
+    ("plain", "seal", "written"),
+    ("plain", "seal", "headed"),
+    ("lost", "reconcile", "written"),
+    ("refused", "recover", "headed"),
 ]
 
 pytestmark = pytest.mark.xdist_group("power")
 
 
 def failpoint(label: str, place: str) -> str:
-    """``09.consume:written=kill@2`` from its parts."""
+    """``consume:written=kill@2`` from its parts."""
     stage, _, nth = label.partition("@")
     return f"{stage}:{place}=kill" + (f"@{nth}" if nth else "")
 
@@ -88,7 +88,7 @@ def test_led_01_power_is_lost_inside_a_commit(powered: tuple[World, Disk], case:
 @pytest.mark.parametrize("tail", [Tail.TORN, Tail.ZEROS])
 def test_led_10_a_torn_or_zeroed_tail_is_no_damage(powered: tuple[World, Disk], tail: Tail) -> None:
     """LED-10: what a power cut leaves behind the last sync is dropped; it refuses no start and loses nothing."""
-    die_and_survive(*powered, ("plain", "10.mark_sent", "written"), tail, seed=3)
+    die_and_survive(*powered, ("plain", "mark_sent", "written"), tail, seed=3)
 
 
 @pytest.mark.soak
@@ -103,10 +103,10 @@ def test_led_01_power_is_lost_inside_every_commit_in_every_way(
 
 
 MUTATED = {
-    "log never synced": ("plain", "10.mark_sent", "headed"),
-    "head never synced": ("plain", "10.mark_sent", "headed"),
-    "head before log": ("plain", "10.mark_sent", "flushed"),
-    "names never synced": ("plain", "03.decide", "headed"),
+    "log never synced": ("plain", "mark_sent", "headed"),
+    "head never synced": ("plain", "mark_sent", "headed"),
+    "head before log": ("plain", "mark_sent", "flushed"),
+    "names never synced": ("plain", "decide", "headed"),
 }
 
 

@@ -28,14 +28,14 @@ def say(**line: object) -> None:
 async def execution(store: RocksStore, name: str) -> None:
     key: Key = ("execution", name)
     opened = [record(put(key, state="open"), put(("open", name))), record(add(("count", "all")))]
-    ticket = await store.commit([Absent(key)], opened, [Payload(("payload", name, "d"), b"p" * 500)], label="03.decide")
+    ticket = await store.commit([Absent(key)], opened, [Payload(("payload", name, "d"), b"p" * 500)], label="decide")
     ticket = await store.commit(
-        [AtVersion(key, ticket.first_index)], [record(put(key, state="sent"))], label="10.mark_sent"
+        [AtVersion(key, ticket.first_index)], [record(put(key, state="sent"))], label="mark_sent"
     )
     await ticket.durable()
     say(ack=name, index=ticket.first_index, state="sent")
     sealed = [record(put(key, state="sealed"), aux=b"s" * 100), record({"op": "remove", "key": ("open", name)})]
-    ticket = await store.commit([AtVersion(key, ticket.first_index)], sealed, label="16.seal")
+    ticket = await store.commit([AtVersion(key, ticket.first_index)], sealed, label="seal")
     await ticket.durable()
     say(ack=name, index=ticket.first_index, state="sealed")
     head = store.head()

@@ -48,7 +48,7 @@ def cut_power(folder: Path, synced: Path) -> int:
 
 @pytest.mark.parametrize(
     "failpoint",
-    ["10.mark_sent:written=kill@9", "10.mark_sent:flushed=kill@9", "16.seal:headed=kill@9", "03.decide:written=kill"],
+    ["mark_sent:written=kill@9", "mark_sent:flushed=kill@9", "seal:headed=kill@9", "decide:written=kill"],
 )
 async def test_led_01_nothing_acknowledged_is_lost_when_every_file_is_cut_back(
     tmp_path: Path, shim: Path, failpoint: str

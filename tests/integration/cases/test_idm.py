@@ -29,7 +29,7 @@ from tests.integration.pipeline.local import effects, order, refund_in, run_appr
 from tests.integration.staged import StagedSite
 from tests.upstreams.payments import PaymentsServer
 
-INSERT = "03.decide:ordering"
+INSERT = "decide:ordering"
 OTHERS = 30
 YEAR = 366 * 86400.0
 

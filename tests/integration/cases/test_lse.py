@@ -15,7 +15,7 @@ from tests.integration.staged import StagedSite
 from tests.upstreams.payments import PaymentsServer
 
 TERM = float(LONG_LEASE["lease_ttl_seconds"])
-ANSWERED = "12.classify:before"
+ANSWERED = "classify:before"
 
 
 def met(site: StagedSite, mine: str, act: Any) -> Answer:

@@ -16,7 +16,7 @@ def test_rec_09_lse_06_a_dead_holder_blocks_nobody_for_a_term(world: World) -> N
     """REC-09, LSE-06: the lease of the dead process had ten minutes to go. Its work is taken up at the next start,
     and once that is resolved (it had never left) another deed on the same target goes on."""
     assert RECOVERED < LONG_TERM
-    world.site.start("11.dispatch:before=kill")
+    world.site.start("dispatch:before=kill")
     world.keep_checkpoint()
     story = Story.new(world)
     story.tell_until_death()

@@ -37,7 +37,7 @@ def test_rpc_07_calls_that_are_given_up_leave_nothing(staged: StagedSite, pay: P
     async def hold() -> None:
         await asyncio.to_thread(given.wait, 60)
 
-    staged.boundaries.at("11.dispatch:before", hold)
+    staged.boundaries.at("dispatch:before", hold)
     try:
         asyncio.run(given_up(staged, mine))
         until(lambda: tasks(staged) <= before + SPARE)

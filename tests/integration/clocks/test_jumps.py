@@ -32,11 +32,11 @@ from tests.upstreams.payments import PaymentsServer
 HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
 JUMPS: Final = {"hour-on": HOUR, "hour-back": -HOUR, "day-on": DAY, "day-back": -DAY}
-ASKED: Final = ("01.admit:before", "02.replay:before", "03.decide:before", "03.decide:ordering")
-DECIDED: Final = "04.await_approval:ordering"
+ASKED: Final = ("admit:before", "replay:before", "decide:before", "decide:ordering")
+DECIDED: Final = "await_approval:ordering"
 RESUMED: Final = tuple(point for point in (*UNCONSUMED, *CONSUMED) if point not in ASKED)
 PAST_THE_LEASE: Final = LONG_LEASE["lease_ttl_seconds"] + 1.0
-UNSENT: Final = (CONSUMED[0], "10.mark_sent:before", "11.dispatch:before")
+UNSENT: Final = (CONSUMED[0], "mark_sent:before", "dispatch:before")
 _DEADLINE_SECONDS: Final = 20  # of the tests' contract
 
 
@@ -129,7 +129,7 @@ def lapse(
     return Raced(site, pay, mine, pending.execution_id, pending.approval_id, told(site, call))
 
 
-@pytest.mark.parametrize(("point", "jump"), [*_lapses(UNCONSUMED[:-1], ("02.replay:before", "09.consume:before"))])
+@pytest.mark.parametrize(("point", "jump"), [*_lapses(UNCONSUMED[:-1], ("replay:before", "consume:before"))])
 def test_apr_04_what_has_lapsed_is_not_consumed_whatever_the_wall_clock_says(
     site: StagedSite, pay: PaymentsServer, point: str, jump: str
 ) -> None:
@@ -137,7 +137,7 @@ def test_apr_04_what_has_lapsed_is_not_consumed_whatever_the_wall_clock_says(
     assert check_seen_or_after(lapse(site, pay, point, JUMPS[jump]), Expired())
 
 
-@pytest.mark.parametrize(("point", "jump"), [*_lapses(CONSUMED, (*UNSENT, "12.classify:before"))])
+@pytest.mark.parametrize(("point", "jump"), [*_lapses(CONSUMED, (*UNSENT, "classify:before"))])
 def test_lse_04_leases_and_deadlines_end_by_monotonic_time(
     site: StagedSite, pay: PaymentsServer, point: str, jump: str
 ) -> None:
@@ -208,7 +208,7 @@ def test_a_connection_that_was_kept_before_the_machine_slept_carries_no_effect(
     call = refund_in("production", mine, key=mine)
     pending = ask(site, call)
     approve(site, pending.approval_id)
-    site.boundaries.at("11.dispatch:before", sleep)
+    site.boundaries.at("dispatch:before", sleep)
     assert isinstance(told(site, call), Completed)
     assert (taken[0], len(effects(pay, mine))) == (None, 1)
 

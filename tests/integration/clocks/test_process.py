@@ -11,7 +11,7 @@ import pytest
 
 from kblockd.client import UnavailableError
 from kblockd.domain.clock import parse_rfc3339
-from kblockd.execution.stages import Stage
+from kblockd.domain.stages import Stage
 from tests.crash.daemon.forked import ForkedSite
 from tests.crash.daemon.story import ATTEMPTS, Story, World, variant
 from tests.integration.clocks.test_jumps import JUMPS

@@ -103,7 +103,7 @@ def interrupted(site: StagedSite, environment: str) -> tuple[str, Call, Any]:
     call = refund_in(environment, mine, key=mine)
     pending = ask(site, call)
     approve(site, pending.approval_id)
-    site.boundaries.at("10.mark_sent:before", asyncio.Event().wait)
+    site.boundaries.at("mark_sent:before", asyncio.Event().wait)
     waiting = in_background(site, dataclasses.replace(call, wait_seconds=0))
     until(lambda: "execution.claimed" in types(site, pending.execution_id))
     waiting.join(60)

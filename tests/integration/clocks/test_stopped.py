@@ -145,10 +145,10 @@ def test_r572_what_fetches_the_answer_of_a_begun_request_needs_the_lease_alone(
 def test_apr_04_no_consumption_is_dated_after_the_approval_it_used(site: StoppingSite) -> None:
     """APR-04, R112: stopped at any look of stage 9 past the approval's end: refused, or dated before it."""
     left, dated = 15.0, []
-    for begin in site.every_look(left + 1.0, "09.consume:ordered"):
+    for begin in site.every_look(left + 1.0, "consume:ordered"):
         _, call, pending = approved(site)
         site.machine.passed += LONG_LEASE["approval_ttl_seconds"] - left
-        site.boundaries.at("09.consume:before", begin)
+        site.boundaries.at("consume:before", begin)
         answer = told(site, call)
         found = by_type(site, pending)
         claimed = found.get("execution.claimed")
@@ -161,9 +161,9 @@ def test_r572_no_marker_is_dated_after_the_deadline(site: StoppingSite, pay: Pay
     """R572, R462: stopped at any look of stage 10 past the absolute deadline: not sent, and a marker that the ledger
     shows is dated before it."""
     dated = []
-    for begin in site.every_look(PAST_THE_DEADLINE, "10.mark_sent:ordered"):
+    for begin in site.every_look(PAST_THE_DEADLINE, "mark_sent:ordered"):
         mine, call, pending = approved(site)
-        site.boundaries.at("10.mark_sent:before", begin)
+        site.boundaries.at("mark_sent:before", begin)
         answer = told(site, call)
         assert isinstance(answer, UpstreamError if site.machine.stopped else Completed), answer
         assert len(effects(pay, mine)) == (not site.machine.stopped)
@@ -187,7 +187,7 @@ def test_apr_04_no_word_of_a_person_is_dated_after_the_term_of_what_was_asked(
 ) -> None:
     """APR-04: stopped at any look while it is taken past the end of the approval: refused, or dated before it."""
     dated = []
-    for begin in site.every_look(PAST_THE_APPROVAL, "04.await_approval:ordered"):
+    for begin in site.every_look(PAST_THE_APPROVAL, "await_approval:ordered"):
         mine = order()
         pending = ask(site, refund_in("production", mine, key=mine))
         site.run(begin())
@@ -217,7 +217,7 @@ def test_r112_nothing_is_sent_on_a_snapshot_that_is_older_than_a_lease(
         other = await rig.adapter(pay.url).invoke(rig.refund(mine, "100.00", key="another"))
         assert other.sent is Sent.ANSWERED, other
 
-    site.boundaries.at("09.consume:before", act)
+    site.boundaries.at("consume:before", act)
     answer = told(site, call)
     assert isinstance(answer, CallError), answer
     # The version that the approvers were shown is no longer the target's (APV-05).
@@ -226,7 +226,7 @@ def test_r112_nothing_is_sent_on_a_snapshot_that_is_older_than_a_lease(
 
 
 @pytest.mark.parametrize("how", LONG)
-@pytest.mark.parametrize(("operation", "point"), [(APPROVED, "06.lease:before"), (AT_ONCE, "05.preflight:before")])
+@pytest.mark.parametrize(("operation", "point"), [(APPROVED, "lease:before"), (AT_ONCE, "preflight:before")])
 def test_mcp_13_a_tool_that_became_another_before_the_lease_is_not_called(
     site: StoppingSite, pay: PaymentsServer, operation: str, point: str, how: dict[str, float]
 ) -> None:

@@ -15,10 +15,10 @@ import pytest
 from kblockd.client import Client
 from kblockd.client.answers import Completed, UpstreamError
 from kblockd.client.errors import CallError, UnavailableError
+from kblockd.domain.stages import Stage
 from kblockd.execution import supervisor
 from kblockd.execution.changes import Changes
 from kblockd.execution.journal import Journal
-from kblockd.execution.stages import Stage
 from kblockd.rpc.server import MAX_CONNECTIONS
 from kblockd.store.protocol import StoreFailed, Ticket
 from tests.harness import approve

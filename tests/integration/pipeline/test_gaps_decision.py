@@ -28,10 +28,10 @@ from kblockd.domain.canonical import sha256_hex
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import TargetPin
 from kblockd.domain.ledger import rows
+from kblockd.domain.stages import Stage
 from kblockd.evidence import dsse
 from kblockd.evidence.receipts import sign_statement
 from kblockd.evidence.statements import Approval, read
-from kblockd.execution.stages import Stage
 from kblockd.store.protocol import Append, Conflict
 from tests.harness import approve, refund, refund_contract
 from tests.integration.pipeline.local import (

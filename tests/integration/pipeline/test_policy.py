@@ -21,7 +21,7 @@ from kblockd.client.errors import CallError, FailedPreconditionError, Unavailabl
 from kblockd.domain.canonical import digest
 from kblockd.domain.clock import rfc3339
 from kblockd.domain.envelope import TargetPin
-from kblockd.execution.stages import Stage
+from kblockd.domain.stages import Stage
 from kblockd.store.database import open_view
 from tests.harness import ROOT, approve, refund, refund_contract
 from tests.integration.pipeline.local import (

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kblockd.client import AsyncClient, CallError
-from kblockd.execution.stages import Stage
+from kblockd.domain.stages import Stage
 from kblockd.policy.bundles.bundle import read
 from tests.contract.policy.bundles import put
 from tests.contract.policy.support import children, opa_binary, until

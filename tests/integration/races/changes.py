@@ -160,7 +160,7 @@ class Expired(Change):
 
     type = None
     reasons = frozenset({"APPROVAL_NOT_VALID", "POLICY_CHANGED"})
-    last_seen = "09.consume:before"
+    last_seen = "consume:before"
 
     async def make(self, site: StagedSite, approval_id: str) -> None:
         site.machine.asleep += PAST_THE_APPROVAL

@@ -14,7 +14,7 @@ import pytest
 from kblockd.client.answers import Answer, Completed, Held
 from kblockd.domain.errors import Reason
 from kblockd.domain.ledger import rows
-from kblockd.execution.stages import Stage
+from kblockd.domain.stages import Stage
 from kblockd.policy.deciding import PolicyFailure
 from kblockd.upstream.adapter import Outcome, Sent
 from tests.harness import EFFECT_FREE, approve
@@ -123,7 +123,7 @@ def test_ver_06_what_was_found_stays_found_through_a_death_in_its_verification(
     """Found by its key, on record, and then a verification that can last for minutes: the next run verifies on. A
     look-up that shows nothing now is no absence, and allows no attempt."""
     mine, call, execution_id = approved(site)
-    stopped(site, pay, monkeypatch, execution_id, call, "14.verify:before")
+    stopped(site, pay, monkeypatch, execution_id, call, "verify:before")
     answer = told(site, call)
     assert isinstance(answer, Completed | Held), answer
     check_one(site, pay, mine, answer)
@@ -135,7 +135,7 @@ def test_c3_a_late_answer_on_record_forbids_every_absence(
 ) -> None:
     """It came when nobody ran the execution, and says that the effect was done; a look-up that is final says absent."""
     mine, call, execution_id = approved(site)
-    stopped(site, pay, monkeypatch, execution_id, call, "13.reconcile:before")
+    stopped(site, pay, monkeypatch, execution_id, call, "reconcile:before")
     site._loop.call_soon_threadsafe(site.parts.late.add, execution_id, 1, DONE)  # type: ignore[union-attr]
     until(lambda: [body["late"] for body in bodies(site, execution_id, "attempt.outcome")] == [False, True])
     answer = told(site, call)
@@ -149,7 +149,7 @@ def test_c3_a_late_answer_is_not_lost_to_a_run_that_begins_meanwhile(
 ) -> None:
     """The run's first record comes before the late answer's: then it is the run's to take."""
     mine, call, execution_id = approved(site)
-    stopped(site, pay, monkeypatch, execution_id, call, "13.reconcile:before")
+    stopped(site, pay, monkeypatch, execution_id, call, "reconcile:before")
     key = rows.execution(execution_id)
 
     async def begins() -> None:
@@ -178,8 +178,8 @@ def test_ups_16_a_call_that_was_not_begun_counts_for_policy_no_more_than_for_the
         pay.control(refuse=False)
 
     pay.control(refuse=True)
-    site.boundaries.at("11.dispatch:before", credential.rotate)
-    site.boundaries.at("15.recover:after", well, nth=2)
+    site.boundaries.at("dispatch:before", credential.rotate)
+    site.boundaries.at("recover:after", well, nth=2)
     answer = told(site, call)
     assert isinstance(answer, Completed), answer
     outcomes = [body["proof"] for body in bodies(site, execution_id, "attempt.outcome")]
@@ -196,8 +196,8 @@ def test_ups_16_a_call_that_was_not_begun_is_made_by_the_run_after_it(site: Stag
         credential.put_back()
         raise asyncio.CancelledError
 
-    site.boundaries.at("11.dispatch:before", credential.take_away)
-    site.boundaries.at("12.classify:after", stop)
+    site.boundaries.at("dispatch:before", credential.take_away)
+    site.boundaries.at("classify:after", stop)
     told(site, call)
     until(lambda: site.daemon.supervisor.running(execution_id) is None)  # type: ignore[union-attr]
     answer = told(site, call)
@@ -219,11 +219,11 @@ def test_ups_16_what_was_not_begun_before_a_stop_leaves_all_attempts(site: Stage
         pay.control(refuse=False)
 
     pay.control(refuse=True)
-    site.boundaries.at("11.dispatch:before", credential.rotate)
-    site.boundaries.at("10.mark_sent:before", stop, nth=2)
+    site.boundaries.at("dispatch:before", credential.rotate)
+    site.boundaries.at("mark_sent:before", stop, nth=2)
     told(site, call)
     until(lambda: site.daemon.supervisor.running(execution_id) is None)  # type: ignore[union-attr]
-    site.boundaries.at("15.recover:after", well, nth=2)
+    site.boundaries.at("recover:after", well, nth=2)
     answer = told(site, call)
     assert isinstance(answer, Completed), answer
     proofs = [body["proof"] for body in bodies(site, execution_id, "attempt.outcome")]
@@ -256,7 +256,7 @@ def test_ups_07_a_hold_over_a_lost_attempt_does_not_say_that_nothing_happened(
             seen.append(await asyncio.to_thread(agent.get, execution_id=execution_id))
 
     seen: list[Any] = []
-    site.boundaries.at("15.recover:before", refused, nth=2)
+    site.boundaries.at("recover:before", refused, nth=2)
     monkeypatch.setattr(write, "invoke", invoked)
     pay.control(refuse=True)
     answer = told(site, call)

@@ -40,8 +40,8 @@ POINTS: Final = (*UNCONSUMED, *CONSUMED)
 UNSENT: Final = CONSUMED[:3]
 """The arrows between the consumption and the call: what changes there is seen by the marker or behind it (APV-01)."""
 _ORDINARY: Final = (
-    "05.preflight:before",
-    "08.preconditions:before",
+    "preflight:before",
+    "preconditions:before",
     CONSUMPTION,
     *UNSENT,
 )
@@ -126,7 +126,7 @@ def test_r473_a_change_before_another_attempt_is_seen_by_it(
 
 
 @pytest.mark.parametrize("verdict", ["approve", "deny"])
-@pytest.mark.parametrize("point", ["01.admit:before", "02.replay:before", "02.replay:after"])
+@pytest.mark.parametrize("point", ["admit:before", "replay:before", "replay:after"])
 def test_apr_06_a_decision_that_lands_while_the_call_resumes(
     staged: StagedSite, pay: PaymentsServer, point: str, verdict: str
 ) -> None:

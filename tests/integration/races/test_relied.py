@@ -34,8 +34,8 @@ ENVIRONMENTS: Final[dict[str, dict[str, Any]]] = {
 }
 BEFORE_THE_END: Final = 590.0  # seconds; an approval is good for 600
 PAST_THE_END: Final = 11.0  # longer than what is left of it, shorter than a lease
-CONSUMPTION_SYNCS: Final = "09.consume:written"
-MARKER_SYNCS: Final = "10.mark_sent:written"
+CONSUMPTION_SYNCS: Final = "consume:written"
+MARKER_SYNCS: Final = "mark_sent:written"
 CHANGES: Final[dict[str, tuple[Callable[[], Change], str]]] = {
     "policy": (PolicyForbids, "PRECONDITION_FAILED"),
     "pin": (Repinned, "BINDING_CHANGED"),
@@ -143,7 +143,7 @@ def test_apv_01_whatever_else_was_relied_on(site: StagedSite, pay: PaymentsServe
     mine, call = approved(site)
     make, code = CHANGES[what]
     change = make()
-    site.boundaries.at("10.mark_sent:before", lambda: change.make(site, ""))
+    site.boundaries.at("mark_sent:before", lambda: change.make(site, ""))
     try:
         check_unsent(site, told(site, call), code)
     finally:
@@ -162,7 +162,7 @@ def passes(site: StagedSite, seconds: float) -> Act:
 
 @pytest.mark.parametrize(
     "point",
-    [CONSUMPTION_SYNCS, "09.consume:ordered", "10.mark_sent:before", MARKER_SYNCS, "11.dispatch:before"],
+    [CONSUMPTION_SYNCS, "consume:ordered", "mark_sent:before", MARKER_SYNCS, "dispatch:before"],
 )
 def test_apv_02_the_approval_ends_before_the_bytes_leave(site: StagedSite, pay: PaymentsServer, point: str) -> None:
     """APV-02: by code, at the marker or right behind it; lease and deadline go on."""
@@ -184,7 +184,7 @@ def test_apv_02_the_approval_ends_before_attempt_2(site: StagedSite, pay: Paymen
         pay.control(refuse=False)
         await passes(site, PAST_THE_END)()
 
-    site.boundaries.at("05.preflight:before", later, nth=2)
+    site.boundaries.at("preflight:before", later, nth=2)
     answer = told(site, call)
     assert isinstance(answer, UpstreamError), answer
     assert (answer.result_class, answer.code) == ("failed_before_side_effect", "APPROVAL_NOT_VALID")
@@ -195,7 +195,7 @@ def test_r025_the_deadline_of_the_call_that_repeats_it_holds_too(site: StagedSit
     """R025, APV-02: the first call named none; the one that consumes the approval ends earlier than the contract."""
     mine, _ = approved(site)
     deadline = site.parts.clock.now() + dt.timedelta(seconds=PAST_THE_END)
-    site.boundaries.at("10.mark_sent:before", passes(site, PAST_THE_END))
+    site.boundaries.at("mark_sent:before", passes(site, PAST_THE_END))
     answer = told(site, refund_in("production", mine, key=mine, deadline=deadline))
     check_unsent(site, answer, "DEADLINE_PASSED")
     [claimed] = of_type(site, answer, "execution.claimed")
@@ -233,7 +233,7 @@ ROTATIONS: Final = {"unlinked": gone, "truncated": emptied, "mode": readable}
 
 @pytest.mark.parametrize("identity", ["write", "read"])
 @pytest.mark.parametrize("how", ROTATIONS)
-@pytest.mark.parametrize("point", ["09.consume:ordered", "10.mark_sent:before", "11.dispatch:before"])
+@pytest.mark.parametrize("point", ["consume:ordered", "mark_sent:before", "dispatch:before"])
 def test_ups_16_a_credential_that_is_being_rotated_is_waited_for(
     site: StagedSite, pay: PaymentsServer, point: str, how: str, identity: str
 ) -> None:
@@ -266,7 +266,7 @@ def test_ups_16_a_policy_worker_that_is_being_replaced_is_waited_for(
         return await evaluate(entrypoint, document)
 
     monkeypatch.setattr(site.parts.engine, "evaluate", replaced)
-    site.boundaries.at("10.mark_sent:before", lambda: change.make(site, ""))
+    site.boundaries.at("mark_sent:before", lambda: change.make(site, ""))
     try:
         answer = told(site, call)
     finally:
@@ -285,9 +285,9 @@ def test_ups_16_a_credential_that_never_comes_back_ends_at_the_deadline(
 
     async def unlink() -> None:
         back.append(gone(site.folder / "write"))
-        site.boundaries.at("05.preflight:before", passes(site, 301.0))
+        site.boundaries.at("preflight:before", passes(site, 301.0))
 
-    site.boundaries.at("10.mark_sent:before", unlink)
+    site.boundaries.at("mark_sent:before", unlink)
     try:
         with caplog.at_level(logging.WARNING):
             check_unsent(site, told(site, call), "UPSTREAM_UNAVAILABLE")

@@ -19,7 +19,7 @@ from tests.integration.races.changes import Disabled
 from tests.integration.staged import StagedSite, told
 from tests.upstreams.payments import PaymentsServer
 
-ORDERING: Final = "04.await_approval:ordering"
+ORDERING: Final = "await_approval:ordering"
 
 
 def meanwhile(site: StagedSite, act: Callable[[], object]) -> None:

@@ -67,4 +67,4 @@ def test_otl_07_spans_of_the_last_run_arrive_at_exit(receiver: OtlpReceiver) -> 
     said, code, _ = run_and_terminate(receiver.endpoint)
     assert (said, code) == ("flushed", 0)
     names = Counter(span.name for span in receiver.spans())
-    assert names == {"kblock.execution": 100, "kblock.09.consume": 100}
+    assert names == {"kblock.execution": 100, "kblock.consume": 100}

@@ -70,12 +70,12 @@ async def refused(call: Callable[[], Any]) -> StoreFailed:
 async def test_led_17_members_learn_unknown_and_later_commits_a_definite_no(tmp_path: Path, place: str) -> None:
     """kblockd/store/README.md#a-failed-write. Nothing goes on as if the record were there."""
     reasons: list[str] = []
-    points = Failing(f"10.mark_sent:{place}")
+    points = Failing(f"mark_sent:{place}")
     store = await opened(tmp_path, failpoints=points, on_failure=reasons.append)
-    before = await store.commit([], [record(put(("thing", "before"), n=0))], label="03.decide")
+    before = await store.commit([], [record(put(("thing", "before"), n=0))], label="decide")
     await asyncio.sleep(0)
     # While that is written, these gather in the next group.
-    one = await store.commit([], [record(put(A, n=1))], label="10.mark_sent")
+    one = await store.commit([], [record(put(A, n=1))], label="mark_sent")
     two = await store.commit([], [record(put(("thing", "b"), n=1))])
     reader = asyncio.create_task(store.get(A))
     loser = asyncio.create_task(store.commit([Absent(A)], [record()]))
@@ -93,7 +93,7 @@ async def test_led_17_members_learn_unknown_and_later_commits_a_definite_no(tmp_
             await task
         assert not raised.value.unknown
     await _answers_nothing(store)
-    assert reasons == [f"FailpointError: 10.mark_sent:{place}"]
+    assert reasons == [f"FailpointError: mark_sent:{place}"]
     assert store.size() == 1
     await store.close()
     await store.close()
@@ -126,9 +126,9 @@ async def test_led_17_a_store_that_ends_during_a_write_still_writes_what_is_orde
 ) -> None:
     """The one time that a group is queued behind another: it follows, unless the first one fails. Nobody hangs, and
     each failure is told: a write that fails after a read says more."""
-    points, reasons = Failing("10.mark_sent:written", fails), []
+    points, reasons = Failing("mark_sent:written", fails), []
     store = await opened(tmp_path, fold=unreadable, failpoints=points, on_failure=reasons.append)
-    first = await store.commit([], [record(put(A, n=1))], label="10.mark_sent")
+    first = await store.commit([], [record(put(A, n=1))], label="mark_sent")
     await asyncio.to_thread(points.there.wait)
     second = await store.commit([], [record(put(("thing", "b"), n=1))])
     if ending == "unreadable":
@@ -146,7 +146,7 @@ async def test_led_17_a_store_that_ends_during_a_write_still_writes_what_is_orde
         await first.durable()
         await second.durable()
     await closing
-    told = {"the store cannot be read": ending == "unreadable", "FailpointError: 10.mark_sent:written": fails}
+    told = {"the store cannot be read": ending == "unreadable", "FailpointError: mark_sent:written": fails}
     assert [reason.partition(": made up")[0] for reason in reasons] == [reason for reason, due in told.items() if due]
     again = await opened(tmp_path)
     assert again.size() == (1 if fails else 2)
@@ -177,11 +177,11 @@ async def test_a_failure_before_the_write_is_a_definite_no(tmp_path: Path) -> No
 async def test_failpoints_are_reached_once_for_each_label_of_a_batch(tmp_path: Path) -> None:
     points = Failing("")
     store = await opened(tmp_path, failpoints=points)
-    for label in ("09.consume", "10.mark_sent", "09.consume", ""):
+    for label in ("consume", "mark_sent", "consume", ""):
         ticket = await store.commit([], [record()], label=label)
     await ticket.durable()
     assert points.reached == [
-        f"{label}:{place}" for place in ("written", "flushed", "headed") for label in ("09.consume", "10.mark_sent")
+        f"{label}:{place}" for place in ("written", "flushed", "headed") for label in ("consume", "mark_sent")
     ]
     await store.close()
 
@@ -242,7 +242,7 @@ async def test_led_17_a_panic_below_python_fails_the_store_as_well(tmp_path: Pat
                 raise Panic("called `Option::unwrap()` on a `None` value")
 
     store = await opened(tmp_path, failpoints=Panicking(""), on_failure=reasons.append)
-    ticket = await store.commit([], [record(put(A, n=1))], label="10.mark_sent")
+    ticket = await store.commit([], [record(put(A, n=1))], label="mark_sent")
     async with asyncio.timeout(30):
         assert (await refused(ticket.durable)).unknown
         await store.close()

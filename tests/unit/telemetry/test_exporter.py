@@ -152,7 +152,7 @@ def test_strict_refuses_and_production_drops_and_counts() -> None:
     export = export_to(collector)
     export.finish(trace)
     assert export.close(30)
-    assert [span.name for span in collector.spans] == ["kblock.execution", "kblock.09.consume"]
+    assert [span.name for span in collector.spans] == ["kblock.execution", "kblock.consume"]
     assert export.counts.refused == 2
 
 
