@@ -1,7 +1,7 @@
 """Real failpoints, for ``development.failpoints: true`` only.
 
-``KBLOCKD_FAILPOINT=consume:before=kill@2;classify:after=error`` kills the process the second time it reaches
-stage 9 and fails stage 12 once. Actions: kill (SIGKILL of this process), error (``FailpointError``, once), stall
+``KBLOCKD_FAILPOINT=consume:before=kill@2;classify:after=error`` kills the process the second time it reaches the
+consumption and fails the classification once. Actions: kill (SIGKILL of this process), error (``FailpointError``), stall
 (blocks for ever). ``@n`` selects the n-th time the point is reached, independently of other rules; default 1.
 """
 
@@ -15,9 +15,11 @@ import time
 from dataclasses import dataclass
 
 from kblockd.domain.failpoints import FailpointError
+from kblockd.domain.stages import Stage
 
 _MOMENT = "before|after|written|flushed|headed"
-_RULE = re.compile(rf"(?P<point>[0-9a-z_.]+:(?:{_MOMENT}))=(?P<action>kill|error|stall)(?:@(?P<nth>[1-9][0-9]*))?")
+_STAGE = "|".join(stage.label for stage in Stage)  # a mistyped name would be a test that tests nothing
+_RULE = re.compile(rf"(?P<point>(?:{_STAGE}):(?:{_MOMENT}))=(?P<action>kill|error|stall)(?:@(?P<nth>[1-9][0-9]*))?")
 
 
 @dataclass(slots=True)
@@ -37,7 +39,9 @@ class EnvironmentFailpoints:
     def _parse(rule: str) -> _Rule:
         match = _RULE.fullmatch(rule)
         if not match:
-            raise ValueError(f"KBLOCKD_FAILPOINT: {rule!r} is not STAGE:{_MOMENT}=kill|error|stall[@n]")
+            raise ValueError(
+                f"KBLOCKD_FAILPOINT: {rule!r} is not STAGE:{_MOMENT}=kill|error|stall[@n]; stages: {_STAGE}"
+            )
         return _Rule(match["point"], match["action"], int(match["nth"] or 1))
 
     async def reach(self, point: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
+from kblockd.domain.stages import Stage
 from kblockd.evidence import codec, receipts
 from kblockd.evidence.statements import Approval, Disposition, Receipt, Result
 from kblockd.policy.deciding import entrypoints
@@ -21,7 +22,12 @@ from kblockd.telemetry.contract import SPANS
 from kblockd.upstream.adapter import Sent
 
 ROOT: Final = Path(__file__).parents[1]
-_ELSEWHERE: Final = {"authenticate": "../rpc/identity.py", "await_approval": "../approvals/service.py"}
+_ELSEWHERE: Final = {
+    "authenticate": "../rpc/identity.py",
+    "await_approval": "../approvals/service.py",
+    "hold": "seal.py",
+}
+_WITHOUT_SPAN: Final = {"kblock.track": "polls of an accepted operation until it has ended, within `reconcile`"}
 _STATEMENTS: Final = (Approval, Result, Receipt, Disposition)
 _ASKED_AT: Final = {
     "authz": "0",
@@ -36,10 +42,10 @@ def stages() -> Iterator[str]:
     """The stages in their order, with the module of each."""
     yield "| | stage | does | module |"
     yield "|---|---|---|---|"
-    for span in SPANS:
-        if match := re.fullmatch(r"kblock\.(\d\d)\.(\w+)", span.name):
-            module = _ELSEWHERE.get(match[2], f"{match[2]}.py")
-            yield f"| {int(match[1])} | `{match[2]}` | {span.covers} | [`{module}`]({module}) |"
+    covers = {span.name: span.covers for span in SPANS} | _WITHOUT_SPAN
+    for stage in Stage:
+        module = _ELSEWHERE.get(stage.label, f"{stage.label}.py")
+        yield f"| {stage.order} | `{stage.label}` | {covers[f'kblock.{stage.label}']} | [`{module}`]({module}) |"
 
 
 def reasons() -> Iterator[str]:

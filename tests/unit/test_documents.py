@@ -42,7 +42,7 @@ def test_every_reason_is_in_the_table() -> None:
 
 def test_every_stage_names_a_module_that_is_there() -> None:
     modules = re.findall(r"\]\(([\w./]+)\)", "\n".join(documents.stages()))
-    assert len(modules) == 17
+    assert len(modules) == 19
     assert [module for module in modules if not (ROOT / "kblockd" / "execution" / module).exists()] == []
 
 

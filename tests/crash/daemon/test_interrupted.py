@@ -173,7 +173,7 @@ def test_rec_06_seven_deaths_of_one_execution(world: World) -> None:
     world.check_ledger()
 
 
-@pytest.mark.parametrize("failpoint", ["seal:before=kill", "seal:headed=kill", "seal:after=kill"])
+@pytest.mark.parametrize("failpoint", ["hold:before=kill", "hold:headed=kill", "hold:after=kill"])
 def test_rec_10_what_is_held_stays_held(world: World, failpoint: str) -> None:
     """REC-10, REC-09: only an operator resolves it; until then its target stays locked and its deed refused (R195)."""
     world.site.start(failpoint)
@@ -203,7 +203,7 @@ def test_rec_10_what_is_held_stays_held(world: World, failpoint: str) -> None:
 @pytest.mark.parametrize("place", ["written", "headed"])
 def test_rec_10_a_death_while_an_operator_resolves(world: World, place: str) -> None:
     """REC-10: the finding is on disk with its seal or not at all; whoever asks again gets a clear answer (R501)."""
-    world.site.start(f"seal:{place}=kill@2")
+    world.site.start(f"seal:{place}=kill")
     world.keep_checkpoint()
     world.payments.control(list_lag_seconds=600.0)
     story = Story.new(world)

@@ -69,11 +69,11 @@ def test_what_is_not_in_the_table_is_refused() -> None:
     trace = Trace(attributes={"customer": "42"})
     with trace.stage(1, "admit") as row:
         row.attributes["kblock.attempt"] = "first"
-    with trace.stage(2, "consume") as row:
+    with trace.stage(2, "consumed") as row:
         row.attributes["kblock.result_class"] = "fine"
     with pytest.raises(ContractViolation) as refused:
         require(trace)
-    for part in ("'customer'", "'kblock.attempt'", "2/'consume'", "'kblock.result_class'", "contract.py"):
+    for part in ("'customer'", "'kblock.attempt'", "2/'consumed'", "'kblock.result_class'", "contract.py"):
         assert part in str(refused.value)
     assert "42" not in str(refused.value)
 
