@@ -1,8 +1,8 @@
 """Real failpoints, for ``development.failpoints: true`` only.
 
 ``KBLOCKD_FAILPOINT=consume:before=kill@2;classify:after=error`` kills the process the second time it reaches the
-consumption and fails the classification once. Actions: kill (SIGKILL of this process), error (``FailpointError``), stall
-(blocks for ever). ``@n`` selects the n-th time the point is reached, independently of other rules; default 1.
+consumption and fails the classification once. Actions: kill (SIGKILL of this process), error (``FailpointError``),
+stall (blocks for ever). ``@n`` selects the n-th time the point is reached, independently of other rules; default 1.
 """
 
 from __future__ import annotations

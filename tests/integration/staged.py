@@ -41,7 +41,15 @@ _BEFORE_CONSUMED: Final = (
     Stage.PRECONDITIONS,
     Stage.CONSUME,
 )
-_AFTER_CONSUMED: Final = tuple(stage for stage in Stage if stage > Stage.CONSUME)
+_AFTER_CONSUMED: Final = (
+    Stage.MARK_SENT,
+    Stage.DISPATCH,
+    Stage.CLASSIFY,
+    Stage.RECONCILE,
+    Stage.VERIFY,
+    Stage.RECOVER,
+    Stage.SEAL,
+)
 UNCONSUMED: Final = (*(f"{stage.label}:before" for stage in _BEFORE_CONSUMED), CONSUMPTION)
 """Every arrow of the call that resumes an approved action, up to the consumption's place in the ledger."""
 CONSUMED: Final = (

@@ -52,7 +52,7 @@ async def durable(commit: Commit, patch: pytest.MonkeyPatch) -> Ticket:
 
 @pytest.mark.parametrize("moment", [before, ordered, durable])
 @pytest.mark.parametrize(
-    "stage", [Stage.CONSUME, Stage.MARK_SENT, Stage.CLASSIFY, Stage.VERIFY, Stage.SEAL], ids=lambda stage: stage.word
+    "stage", [Stage.CONSUME, Stage.MARK_SENT, Stage.CLASSIFY, Stage.VERIFY, Stage.SEAL], ids=lambda stage: stage.label
 )
 def test_r668_a_want_of_memory_around_a_commit_ends_as_the_ledger_says(
     site: LocalSite,

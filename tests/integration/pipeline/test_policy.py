@@ -456,12 +456,14 @@ def _refused_decision(site: LocalSite, index: int, *, reason: str, effect: str) 
     can be asked again."""
 
     def refusals() -> list[dict[str, Any]]:
-        return [r for r in news(site, index) if r["type"] == "call.refused" and r["stage"] in (None, Stage.DECIDE)]
+        return [
+            r for r in news(site, index) if r["type"] == "call.refused" and r["stage"] in (None, Stage.DECIDE.order)
+        ]
 
     until(lambda: len(refusals()) > 0)
     [refused] = refusals()
     found: dict[str, Any] = refused["body"]
-    assert (refused["stage"], refused["execution"]) == (Stage.DECIDE, "")
+    assert (refused["stage"], refused["execution"]) == (Stage.DECIDE.order, "")
     assert (found["reason"], found["effect"]) == (reason, effect)
     assert found["policy_revision"] == site.daemon.parts.engine.status().revision
     with open_view(site.data / "store") as view:

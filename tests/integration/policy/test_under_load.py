@@ -137,7 +137,7 @@ def check_evaluations(records: list[dict[str, Any]]) -> None:
         if record["type"] == "execution.claimed":
             meanwhile = records[proposed[record["execution"]] : index]
             reloads = sum(one["type"] == "policy.activated" for one in meanwhile)
-            asked = sum(stage == Stage.PRECONDITIONS for stage, _ in record["body"]["stages"])
+            asked = sum(stage == Stage.PRECONDITIONS.order for stage, _ in record["body"]["stages"])
             assert 1 <= asked <= 1 + reloads
 
 
