@@ -11,7 +11,7 @@
                    (TCP, tls) and body (bounded decoding)
     address_guard  resolves a name, checks the addresses and connects to exactly those; special_addresses is its table,
                    generated from IANA's registries
-    credentials    Authorization values, read just before use; scrub removes them from answers
+    credentials    Authorization values, asked for just before use; scrub removes them from answers
     pins           reviewed definitions
     breaker        consulted in preflight only; faults are preflight's errors
     model          the configuration of an upstream
