@@ -15,8 +15,8 @@ from tests.bench import steps
 from tests.bench.steps import Row, Steps
 from tests.counts import COUNTS
 
-BYTECODES: Final = 75_600
-CALLS: Final = 3_050
+BYTECODES: Final = 65_900
+CALLS: Final = 2_950
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python has other bytecodes")
