@@ -21,7 +21,7 @@ Shares = list[tuple[str, float]]
 """Name and seconds."""
 
 _SITE: Final = "/site-packages/"
-_STAGES: Final = {f"/kblockd/execution/{stage.word}.py": f"{stage.value:02} {stage.word}" for stage in Stage}
+_STAGES: Final = {f"/kblockd/execution/{stage.label}.py": f"{stage.order:02} {stage.label}" for stage in Stage}
 
 
 class Profile:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Final
 
-from kblockd.domain.stages import Stage
+from kblockd.domain.stages import named
 from tests.bench.figures import Figures, Measured
 from tests.bench.filled import Compared
 from tests.bench.load import percentile
@@ -173,5 +173,5 @@ def _stages(measured: Measured) -> list[str]:
     lines = [f"  stage, median us of wall time at callers{heads}"]
     for number in numbers:
         cells = "".join(f"{statistics.median(figures.stages.get(number, [0])):8.0f}" for figures in found)
-        lines.append(f"    {number:02} {Stage(number).word:33}{cells}")
+        lines.append(f"    {number:02} {named(number):33}{cells}")
     return lines
