@@ -66,7 +66,7 @@ NODES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(objects(NODES), st.lists(st.dictionaries(NAMES, VALUES, max_size=4), min_size=1, max_size=4))
 def test_agt_01_what_it_accepts_the_careful_check_finds_nothing_in(schema: dict[str, Any], given_: list[Any]) -> None:
     validator = ArgumentsValidator(schema)

@@ -7,7 +7,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kblockd.domain.envelope import (
@@ -228,7 +228,6 @@ def test_every_field_is_looked_at_or_free_on_purpose() -> None:
 TEXT = st.text(max_size=300)
 
 
-@settings(deadline=None)
 @given(st.sampled_from([*REQUIRED, *OPTIONAL, *DIGESTS]), TEXT)
 def test_any_text_is_taken_or_refused_by_its_name(path: str, value: str) -> None:
     """Whatever comes, lone surrogates too: a refusal that names the field, or an identifier as it should be."""
@@ -244,7 +243,6 @@ def test_any_text_is_taken_or_refused_by_its_name(path: str, value: str) -> None
     assert value or path not in REQUIRED
 
 
-@settings(deadline=None)
 @given(TEXT)
 def test_any_key_is_taken_or_refused_by_its_name(key: str) -> None:
     try:
@@ -257,7 +255,6 @@ def test_any_key_is_taken_or_refused_by_its_name(key: str) -> None:
     assert not any(control in key for control in CONTROLS)
 
 
-@settings(deadline=None)
 @given(st.floats())
 def test_any_timeout_is_taken_or_refused_by_its_name(seconds: float) -> None:
     envelope = changed("request_timeout", seconds)

@@ -406,7 +406,7 @@ class Histories(RuleBasedStateMachine):
 GUARDS = ("execution", "open", "open_call", "caller_key", "twin", "target", "approval", "pending", "running")
 
 
-Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
 TestHistories = Histories.TestCase
 
 ABOUT = {"agent": "agent:a", "call": "c1", "deed": "d1", "aim": "A-1", "operation": "refund"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import rfc8785
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kblockd.domain import keys
@@ -133,7 +133,6 @@ def test_the_five_never_share_a_value() -> None:
 
 
 @pytest.mark.parametrize(("tag", "function", "parts"), KINDS, ids=IDS)
-@settings(deadline=None)
 @given(st.data())
 def test_the_order_of_members_does_not_count(
     tag: str, function: Callable[..., str], parts: Mapping[str, Any], data: st.DataObject
@@ -194,7 +193,6 @@ def test_a_part_cannot_be_moved_into_its_neighbour() -> None:
     assert keys.caller_key(tenant="a", agent="b", key='","key":"') != keys.caller_key(tenant="a", agent="b", key="")
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
 def test_different_keys_have_different_digests(one: str, other: str) -> None:
     """No folding of case, width or composition: keys are opaque."""

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 import rfc8785
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
@@ -94,7 +94,6 @@ TYPED = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(TYPED)
 def test_a_leaf_reads_as_the_record_that_it_was_made_of(record: ledger.Record) -> None:
     leaf = record.leaf()
@@ -102,7 +101,6 @@ def test_a_leaf_reads_as_the_record_that_it_was_made_of(record: ledger.Record) -
     assert ledger.read(leaf).leaf() == leaf
 
 
-@settings(deadline=None)
 @given(TYPED)
 def test_a_leaf_is_the_canonical_form_of_the_eight_fields(record: ledger.Record) -> None:
     """kblockd/ledger/README.md#records; written by a package that is not ours."""
@@ -202,7 +200,6 @@ def test_what_is_no_record_is_refused(document: Any) -> None:
         ledger.read(orjson.dumps(document))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_record_or_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - no 64 bytes are a record

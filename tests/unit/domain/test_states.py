@@ -6,7 +6,7 @@ import copy
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kblockd.domain.states import (
@@ -113,7 +113,6 @@ def test_the_ten_classes_are_the_requirements_words() -> None:
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(Event), max_size=40))
 def test_random_events_never_leave_the_table(events: list[Event]) -> None:
     """An illegal event raises, names itself and its place, and changes nothing."""
@@ -133,7 +132,6 @@ def test_random_events_never_leave_the_table(events: list[Event]) -> None:
     assert table == TRANSITIONS
 
 
-@settings(deadline=None)
 @given(st.sampled_from(EVERYWHERE), st.sampled_from(Event))
 def test_the_table_decides_everywhere(place: Place, event: Event) -> None:
     """Also in places that cannot be, such as a terminal state with a phase."""

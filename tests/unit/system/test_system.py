@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kblockd import system
@@ -91,7 +91,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(st.none() | st.floats(-7200, 7200), STEPS)
 def test_now_never_goes_back_and_never_below_the_last_record(
     offset: float | None, steps: list[tuple[str, float]]
@@ -132,7 +131,6 @@ async def test_the_machines_own_clock() -> None:
 MOMENTS = st.datetimes(timezones=st.just(dt.UTC))
 
 
-@settings(deadline=None)
 @given(MOMENTS)
 def test_times_are_written_and_read_back(moment: dt.datetime) -> None:
     """One form: UTC, microseconds, Z; and it sorts as the moments do."""
@@ -141,7 +139,6 @@ def test_times_are_written_and_read_back(moment: dt.datetime) -> None:
     assert parse_rfc3339(text) == moment
 
 
-@settings(deadline=None)
 @given(MOMENTS, MOMENTS)
 def test_times_sort_as_moments_do(one: dt.datetime, other: dt.datetime) -> None:
     assert (rfc3339(one) < rfc3339(other)) == (one < other)
