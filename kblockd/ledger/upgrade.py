@@ -17,7 +17,7 @@ from kblockd.store.scratch import Scratch
 from kblockd.store.upgrade import Refold
 
 ADDED_TABLES: Final = listing.TABLES
-"""What the fold writes today and did not in ``kblockd.store/1``."""
+"""What the fold writes today and did not in ``kblockd.store/1``; those of ``kblockd.store/2`` are made again."""
 
 
 def refolding(

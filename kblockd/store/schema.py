@@ -13,7 +13,7 @@ A part is never a prefix of another one, so a scan over ``("step", "run-1")`` ca
 
     table     parts                value                                              written by
     --------  -------------------  -------------------------------------------------  -------------------------------
-    meta      "format"             b"kblockd.store/2"                                 the first open, an upgrade
+    meta      "format"             b"kblockd.store/3"                                 the first open, an upgrade
     meta      "group"              u64: sequence of the head slot of the last batch   every batch
     leaf      index                u32 n, n bytes of leaf, then aux                   commit: one per record
     node      level, index         32 bytes: hash of a complete subtree               on_append (kblockd.ledger.merkle)
@@ -43,8 +43,8 @@ from kblockd.domain.ledger import rows
 from kblockd.domain.ledger.rows import Decode
 from kblockd.store.protocol import Append, Key, Row
 
-FORMAT: Final = b"kblockd.store/2"
-OLDER_FORMATS: Final = frozenset({b"kblockd.store/1"})
+FORMAT: Final = b"kblockd.store/3"
+OLDER_FORMATS: Final = frozenset({b"kblockd.store/1", b"kblockd.store/2"})
 """``kblockd.store.upgrade`` converts these to ``FORMAT``."""
 FORMAT_KEY: Final[Key] = ("meta", "format")
 GROUP_KEY: Final[Key] = ("meta", "group")

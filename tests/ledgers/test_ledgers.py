@@ -26,7 +26,7 @@ from tests.upstreams.payments import PaymentsServer
 HERE = Path(__file__).parent
 ARCHIVES = sorted(HERE.glob("*.tar.gz"))
 CLOSED = ("succeeded", "failed", "rejected")
-CURRENT = "0.1.1"  # the archive whose stored forms are today's: there is nothing to upgrade
+CURRENT = "0.1.2"  # the archive whose stored forms are today's: there is nothing to upgrade
 
 
 @dataclass(frozen=True)
