@@ -175,7 +175,8 @@ class Calls:
         async def answer(context: Context) -> None:
             with ExitStack() as held:
                 held.enter_context(self.in_flight.entered(stream=True))
-                await self._admit(held, self.admission.stream, self.admission.bidirectional)
+                await self._admit(held, self.admission.stream)
+                held.enter_context(self.admission.bidirectional())  # refused at once: who waits could go on sending
                 await self._pump(act(requests(context), context), context)
 
         return self._settled(answer)
@@ -201,13 +202,12 @@ class Calls:
 
         return behaviour
 
-    async def _admit(self, held: ExitStack, *shares: Share, urgent: bool = False) -> None:
-        """Waits for the call's turn; raises ``ResourceExhausted`` if the principal has used up one of the shares.
-        ``held`` releases them."""
+    async def _admit(self, held: ExitStack, share: Share, *, urgent: bool = False) -> None:
+        """Waits for the call's turn; raises ``ResourceExhausted`` if the principal has used up its share. ``held``
+        releases the share."""
         held.enter_context(on_behalf_of(self.principal.id))
         try:
-            for share in shares:
-                held.enter_context(share())
+            held.enter_context(share())
         except ResourceExhausted:
             await self.admission.hold_back()
             raise

@@ -100,7 +100,7 @@ MUTANTS: Final = (
             Edit(
                 "kblockd/execution/journal.py",
                 "parts.store.commit([held, *conditions], ",
-                "parts.store.commit(list(conditions) if stage.value == 9 else [held, *conditions], ",
+                "parts.store.commit(list(conditions) if stage.order == 9 else [held, *conditions], ",
             ),
             Edit(
                 "kblockd/domain/ledger/claim.py",

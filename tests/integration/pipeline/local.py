@@ -262,15 +262,15 @@ def since(site: LocalSite, index: int) -> list[dict[str, Any]]:
 
 
 def news(site: LocalSite, index: int) -> list[dict[str, Any]]:
-    """As ``since``, without what depends on the tests before: answers to calls that they abandoned, and what stage 0
-    decides the first time that somebody calls a method."""
+    """As ``since``, without what depends on the tests before: answers to calls that they abandoned, approvals that they
+    left to end, and what stage 0 decides the first time that somebody calls a method."""
     return [r for r in since(site, index) if not _depends_on_others(r)]
 
 
 def _depends_on_others(record: dict[str, Any]) -> bool:
     if record["type"] == "attempt.outcome":
         return bool(record["body"]["late"])
-    return bool(record["type"] == "authz.decided")
+    return record["type"] in ("authz.decided", "execution.expired")
 
 
 def size(site: LocalSite) -> int:
