@@ -12,7 +12,7 @@ from typing import Final
 from kblockd.domain.clock import parse_rfc3339
 from kblockd.domain.errors import StoredUnreadable
 from kblockd.domain.ledger import rows
-from kblockd.domain.ledger.rows import ExecutionRow
+from kblockd.domain.ledger.rows import ExecutionRow, LookUpFinding
 from kblockd.domain.stages import Stage
 from kblockd.domain.states import Phase, ResultClass, State
 from kblockd.execution import history, pipeline
@@ -68,7 +68,7 @@ async def _resumed(parts: Parts, journal: Journal, row: ExecutionRow) -> Closed 
         return await pipeline.run(parts, replace(claim.run, attempt=claim.run.attempt + 1))
     if phase is Phase.SENT:
         ended = await pipeline.conclude(parts, await _lost(parts, claim))
-    elif phase in (Phase.ACCEPTED, Phase.RECONCILING) and not _found(row):
+    elif phase in (Phase.ACCEPTED, Phase.RECONCILING) and _present(row) is None:
         ended = await pipeline.conclude(parts, await _classified(parts, claim, row))
     else:
         ended = await recover(parts, await _judged(parts, claim, row))
@@ -125,14 +125,14 @@ async def _classified(parts: Parts, claim: Claim, row: ExecutionRow) -> Classifi
 
 
 async def _settled(parts: Parts, claim: Claim, row: ExecutionRow) -> Settled:
-    if row.finding is None or row.finding.finding != "present":
+    if (found := _present(row)) is None:
         return await _standing(parts, claim, row, EffectStanding.ANSWERED)
-    return await _standing(parts, claim, row, EffectStanding.PRESENT, found_by(row.code, row.finding.by))
+    return await _standing(parts, claim, row, EffectStanding.PRESENT, found_by(row.code, found.by))
 
 
-def _found(row: ExecutionRow) -> bool:
+def _present(row: ExecutionRow) -> LookUpFinding | None:
     """Proved to be present: a death during the verification, however long that took, does not put it in question."""
-    return row.finding is not None and row.finding.finding == "present"
+    return row.finding if row.finding is not None and row.finding.finding == "present" else None
 
 
 async def _judged(parts: Parts, claim: Claim, row: ExecutionRow) -> Judged:

@@ -48,8 +48,8 @@ def node_key(node: Node) -> Key:
 
 class MerkleTree:
     """A ``kblockd.store.tree.Tree``: the frontier of an append-only tree. Used by one thread at a time, but for
-    ``recent``: node rows as they were made, which any thread may read. Nobody asks for one before it is durable, and it
-    never changes."""
+    ``recent``: node rows as they were made, which the ledger reads on the loop and adds to. Nobody asks for one before
+    it is durable, and it never changes; each step on the dictionary is one of the interpreter's."""
 
     def __init__(self) -> None:
         self.size = 0

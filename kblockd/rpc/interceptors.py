@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -33,7 +32,6 @@ from kblockd.telemetry.tracing import Tracing
 
 T = TypeVar("T")
 Context = aio.ServicerContext[Any, Any]
-Share = Callable[[], AbstractContextManager[None]]
 Act = Callable[[Caller, Any], Awaitable[Message]]
 Stream = Callable[[Caller, Any], AsyncIterator[Message]]
 Plain = Callable[[Any, Context], Awaitable[Any]]
@@ -112,13 +110,12 @@ class Calls:
     def unary(self, method: str, request_type: type[Message], act: Act) -> Behaviour:
         """One request in, bytes out."""
         name = method.rpartition("/")[2]
-        urgent = name in URGENT
-        share = self.admission.stream if name in LISTS else partial(self.admission.call, urgent=urgent)
+        lists, urgent = name in LISTS, name in URGENT
 
         async def answer(context: Context) -> bytes:
             with ExitStack() as held:
                 held.enter_context(self.in_flight.entered(stream=False))
-                await self._admit(held, share, urgent=urgent)
+                await self._admit(held, lists=lists, urgent=urgent)
                 caller, request = await self._enter(held, method, request_type, context, urgent=urgent)
                 data = (await act(caller, request)).SerializeToString()
                 self.admission.answered(len(data))
@@ -132,7 +129,7 @@ class Calls:
         async def answer(context: Context) -> None:
             with ExitStack() as held:
                 held.enter_context(self.in_flight.entered(stream=True))
-                await self._admit(held, self.admission.stream)
+                await self._admit(held, lists=True)
                 caller, request = await self._enter(held, method, request_type, context)
                 await self._pump(act(caller, request), context)
 
@@ -144,7 +141,7 @@ class Calls:
 
         async def answer(context: Context) -> bytes:
             with ExitStack() as held:
-                await self._admit(held, partial(self.admission.call, urgent=True), urgent=True)
+                await self._admit(held, urgent=True)
                 request = _parse(request_type, await self._read(held, context, urgent=True))
                 message: Message = await act(request, context)
                 return message.SerializeToString()
@@ -157,7 +154,7 @@ class Calls:
         async def answer(context: Context) -> None:
             with ExitStack() as held:
                 held.enter_context(self.in_flight.entered(stream=True))
-                await self._admit(held, self.admission.stream)
+                await self._admit(held, lists=True)
                 await act(_parse(request_type, await self._read(held, context)), context)
 
         return self._settled(answer)
@@ -175,7 +172,7 @@ class Calls:
         async def answer(context: Context) -> None:
             with ExitStack() as held:
                 held.enter_context(self.in_flight.entered(stream=True))
-                await self._admit(held, self.admission.stream)
+                await self._admit(held, lists=True)
                 held.enter_context(self.admission.bidirectional())  # refused at once: who waits could go on sending
                 await self._pump(act(requests(context), context), context)
 
@@ -202,12 +199,12 @@ class Calls:
 
         return behaviour
 
-    async def _admit(self, held: ExitStack, share: Share, *, urgent: bool = False) -> None:
+    async def _admit(self, held: ExitStack, *, lists: bool = False, urgent: bool = False) -> None:
         """Waits for the call's turn; raises ``ResourceExhausted`` if the principal has used up its share. ``held``
         releases the share."""
         held.enter_context(on_behalf_of(self.principal.id))
         try:
-            held.enter_context(share())
+            held.enter_context(self.admission.stream() if lists else self.admission.call(urgent=urgent))
         except ResourceExhausted:
             await self.admission.hold_back()
             raise

@@ -121,7 +121,8 @@ class GuardedAdapter:
         """What was made of the same answer before, byte for byte: definitions seldom change."""
         said = _bytes_of(answer)
         if said is None:
-            return await offload(size_of(getattr(answer, "definition", None)), _described, tool, answer, scrubber)
+            size = size_of(answer.definition) if isinstance(answer, ToolDescription) else 0
+            return await offload(size, _described, tool, answer, scrubber)
         if (known := self._described.get((scrubber, said))) is not None and known.name == tool:
             return known
         if len(self._described) >= _DEFINITIONS:

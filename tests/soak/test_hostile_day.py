@@ -24,6 +24,23 @@ def site() -> Iterator[Site]:
         yield made
 
 
+def test_agt_06_a_flood_of_refusals_is_a_handful_of_records(site: Site) -> None:
+    """Two hundred calls that the policy does not let the agent make. It comes first: the executions that an attack
+    leaves behind write records of their own."""
+
+    async def flood() -> int:
+        async with AsyncClient(f"unix:{site.socket('operator')}") as operator:
+            before = int((await operator.checkpoint()).splitlines()[1])
+            async with AsyncClient(f"unix:{site.socket('other')}") as hostile:
+                calls = (hostile.policy_status() for _ in range(200))
+                said = await asyncio.gather(*calls, return_exceptions=True)
+            assert {str(getattr(one, "reason", one)) for one in said} <= {"PERMISSION_DENIED", "PRINCIPAL_LIMIT"}
+            return int((await operator.checkpoint()).splitlines()[1]) - before
+
+    # The first of each kind, and what stage 0 decided of whoever calls for the first time.
+    assert 1 <= uvloop.run(flood()) <= 8
+
+
 @pytest.mark.parametrize(
     ("name", "code"),
     [
@@ -47,23 +64,6 @@ def test_agt_a_hostile_agent_costs_the_other_no_call(site: Site, name: str, code
     assert (code and name != "reflection") or "OK" not in result.ended, result.ended
     assert site.process is not None
     assert site.process.poll() is None
-
-
-def test_agt_06_a_flood_of_refusals_is_a_handful_of_records(site: Site) -> None:
-    """Two hundred calls that the policy does not let the agent make; the good agent is quiet."""
-
-    async def flood() -> int:
-        async with AsyncClient(f"unix:{site.socket('auditor')}") as auditor:
-            before = int((await auditor.checkpoint()).splitlines()[1])
-            async with AsyncClient(f"unix:{site.socket('other')}") as hostile:
-                calls = (hostile.policy_status() for _ in range(200))
-                said = await asyncio.gather(*calls, return_exceptions=True)
-            assert {str(getattr(one, "reason", one)) for one in said} <= {"PERMISSION_DENIED", "PRINCIPAL_LIMIT"}
-            found = await auditor.read_ledger(from_index=before, limit=1000)
-        return sum(b'"type":"call.refused"' in leaf or b'"type":"authz.decided"' in leaf for _, leaf in found.leaves)
-
-    # The first of each kind, and what stage 0 decided of whoever calls for the first time.
-    assert uvloop.run(flood()) <= 8
 
 
 QUIETLY = Noticed(40.0, 10.0, 20.0, {})

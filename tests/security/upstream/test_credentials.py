@@ -81,13 +81,14 @@ def test_what_is_no_regular_file_is_refused_and_does_not_hang(tmp_path: Path) ->
         assert fault.value.code == "CREDENTIAL_UNREADABLE"
 
 
-def test_r632_the_value_is_nowhere_kept(tmp_path: Path) -> None:
-    """R631, R632: read again each time; the reference shows no value."""
+def test_r632_a_rotated_value_is_read_and_no_reference_shows_it(tmp_path: Path) -> None:
+    """R631, R632: what was rotated is gone from memory with the next use; the reference shows no value."""
     credential = _file(tmp_path, VALUE)
     assert credential.read() == VALUE
     assert "abcdefgh" not in repr(credential)
     (tmp_path / "credential").write_bytes(b"Bearer rotated-value")
     assert credential.read() == b"Bearer rotated-value"
+    assert VALUE not in credential._known.values()
 
 
 @pytest.fixture
